@@ -1,0 +1,44 @@
+# `make demo` and `make test` do everything on a fresh clone; the rest is for contributors.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: help demo test lint format environment clean
+
+help:
+	@echo "make demo    build .venv, solve Darcy flow, train two small neural operators, write a report"
+	@echo "make test    build .venv, check style, types and layers, run the whole test suite"
+	@echo "make lint    ruff, mypy and import-linter only"
+	@echo "make format  let ruff rewrite what it can"
+	@echo "make clean   remove .venv and caches"
+
+# The stamp makes the second call instant; a changed dependency list rebuilds.
+$(READY): pyproject.toml constraints.txt
+	@echo "==> building $(VENV) (a few minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+environment: $(READY)
+
+demo: $(READY)
+	@$(BIN)/linearno demo
+
+test: lint
+	@echo "==> tests"
+	@$(BIN)/python -m pytest
+
+lint: $(READY)
+	@echo "==> style, types, layers"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

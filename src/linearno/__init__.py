@@ -1,0 +1,1 @@
+"""Neural operators by linear attention: gather N points into M slices, mix, scatter back."""

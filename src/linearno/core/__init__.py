@@ -1,0 +1,1 @@
+"""What every room may use: errors, registry, config, files, device, randomness, provenance."""

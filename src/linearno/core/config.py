@@ -1,0 +1,105 @@
+"""Configurations: frozen, complete, checked when made, and changeable by dotted names."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from linearno.core.artifacts import write_text
+from linearno.core.errors import UserError, did_you_mean, require
+
+C = TypeVar("C", bound="Config")
+
+
+class Config(BaseModel):
+    """A frozen record that forbids unknown fields and rejects nonsense when it is made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @classmethod
+    def make(cls, values: Mapping[str, Any]) -> Self:
+        """The config with these values; what is wrong with them comes out as one line."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise UserError(one_line(error, cls)) from None
+
+
+def one_line(error: ValidationError, config: type[BaseModel]) -> str:
+    """The first complaint of pydantic as `field.path: what is wrong`."""
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        owner = _owner(config, first["loc"])
+        known = owner.model_fields if owner else ()
+        return f"{path}: no such field; {did_you_mean(str(first['loc'][-1]), known)}"
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    if first["type"] in ("value_error", "missing"):
+        return f"{path}: {message}" if path else message
+    return f"{path}: {message}, got {first['input']!r}"
+
+
+def _owner(config: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel] | None:
+    """The nested config class that the last name of `loc` was looked up in."""
+    owner: type[BaseModel] | None = config
+    for part in loc[:-1]:
+        field = owner.model_fields.get(str(part)) if owner else None
+        inner = field.annotation if field else None
+        owner = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+    return owner
+
+
+def override(config: C, changes: Iterable[str]) -> C:
+    """`config` with each `dotted.field=value` applied; values are read as YAML and checked by type."""
+    values = config.model_dump(mode="json")
+    for change in changes:
+        path, equals, text = change.partition("=")
+        if not equals:
+            raise UserError(f"--set {change}: expected FIELD=VALUE, for example training.epochs=50")
+        _assign(values, path.strip().split("."), _parse(change, text))
+    return type(config).make(values)
+
+
+def _parse(change: str, text: str) -> Any:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise UserError(f"--set {change}: the value is not valid YAML") from None
+    if isinstance(value, str):  # YAML 1.1 reads 1e-3 as text; nobody here means it so
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _assign(values: dict[str, Any], path: list[str], value: Any) -> None:
+    here: Any = values
+    for depth, part in enumerate(path):
+        if not isinstance(here, dict) or part not in here:
+            known = here if isinstance(here, dict) else ()
+            raise UserError(f"{'.'.join(path[: depth + 1])}: no such field; {did_you_mean(part, known)}")
+        if depth == len(path) - 1:
+            here[part] = value
+        here = here[part]
+
+
+def write_yaml(path: Path, config: Config) -> None:
+    write_text(path, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
+
+def read_yaml(path: Path, kind: type[C]) -> C:
+    text = require(path, how="give the path of a config.yaml that a run wrote").read_text(encoding="utf-8")
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path} holds no configuration; expected fields and values")
+    try:
+        return kind.make(values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None

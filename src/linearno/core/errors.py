@@ -1,0 +1,25 @@
+"""Errors that a user can mend: one line that says what was expected, what came, and what to do."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+
+class UserError(Exception):
+    """Shown as one line with exit code 2. Everything else is our bug and keeps its traceback."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A clause that names the nearest known words, or all of them when none is near."""
+    options = sorted(known)
+    near = get_close_matches(name, options, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"known: {', '.join(options)}" if options else "none is known"
+
+
+def require(path: Path, *, how: str) -> Path:
+    """`path`, if it exists; otherwise an error that says how to get it."""
+    if not path.exists():
+        raise UserError(f"{path} does not exist; {how}")
+    return path

@@ -1,0 +1,49 @@
+"""Where a result comes from: versions, commit, machine."""
+
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ("linearno", "torch", "numpy", "scipy", "h5py", "safetensors", "pydantic", "matplotlib")
+
+
+def package_version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that can change a number."""
+    found = {name: package_version(name) for name in PACKAGES}
+    return {"python": platform.python_version()} | {k: v for k, v in found.items() if v}
+
+
+@cache
+def commit() -> str | None:
+    """The commit of the checkout that this code runs from, `-dirty` when changed; None when installed."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True)
+        status = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True)
+    except OSError:
+        return None
+    if head.returncode:
+        return None
+    return head.stdout.strip() + ("-dirty" if status.stdout.strip() else "")
+
+
+@cache
+def machine() -> str:
+    """Processor and system, in words."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].partition(":")[2].strip() if names else model
+    return f"{model}, {platform.system()}"

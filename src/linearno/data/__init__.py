@@ -1,0 +1,7 @@
+"""Samples, what they hold, how they are scaled, and the benchmarks they come from."""
+
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
+from linearno.data.sample import FieldSpec, Sample
+from linearno.data.scaler import Scaler
+
+__all__ = ["DATASETS", "Benchmark", "DataConfig", "FieldData", "FieldSpec", "Sample", "Scaler", "Splits"]

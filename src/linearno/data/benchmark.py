@@ -1,0 +1,90 @@
+"""What a benchmark is: a config, a way to open its splits, a way to make its files."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor
+
+from linearno.core.config import Config
+from linearno.core.registry import Registry
+from linearno.data.sample import FieldSpec, Sample
+
+
+class DataConfig(Config):
+    """Which data, from where, and how much of it."""
+
+    name: str
+    root: Path
+    train: PositiveInt
+    test: PositiveInt
+
+
+@dataclass(frozen=True)
+class FieldData:
+    """A split in memory: `coords` (N, X) shared by all samples or (S, N, X) of each; fields (S, N, C)."""
+
+    spec: FieldSpec
+    coords: Tensor
+    inputs: Tensor | None
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def batch(self, index: Tensor | slice) -> Sample:
+        """The samples at `index`, stacked: (B, N, ·)."""
+        targets = self.targets[index]
+        coords = self.coords.expand(len(targets), -1, -1) if self.coords.dim() == 2 else self.coords[index]
+        return Sample(coords, None if self.inputs is None else self.inputs[index], targets)
+
+    def everything(self) -> Sample:
+        return self.batch(slice(None))
+
+    def subset(self, index: Tensor) -> "FieldData":
+        part = self.batch(index)
+        coords = self.coords if self.coords.dim() == 2 else part.coords
+        return FieldData(self.spec, coords, part.inputs, part.targets)
+
+    def to(self, device: torch.device) -> "FieldData":
+        inputs = None if self.inputs is None else self.inputs.to(device)
+        return FieldData(self.spec, self.coords.to(device), inputs, self.targets.to(device))
+
+
+class Splits(NamedTuple):
+    train: FieldData
+    test: FieldData
+    source: str  # where the numbers come from, in words; stands beside every result
+
+
+class Generate(Protocol):
+    """Make a benchmark's files with its solver; `tick` is called once for each finished sample."""
+
+    def __call__(
+        self,
+        root: Path,
+        *,
+        sizes: dict[str, int],
+        resolution: int,
+        seed: int,
+        workers: int,
+        tick: Callable[[int], None],
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """An entry of the registry. `verify` returns what is wrong, a line each; nothing when all is well."""
+
+    summary: str
+    config: type[DataConfig]
+    open: Callable[[DataConfig], Splits]
+    verify: Callable[[Path], list[str]]
+    generate: Generate | None = None
+    resolution: int | None = None  # default of `generate`
+
+
+DATASETS: Registry[Benchmark] = Registry("dataset")

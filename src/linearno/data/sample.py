@@ -1,0 +1,51 @@
+"""A sample, and what its channels mean. Axes: S samples, B batch, N points, X coordinates, C channels."""
+
+from math import prod
+from typing import Literal, NamedTuple, Self
+
+import torch
+from pydantic import model_validator
+from torch import Tensor
+
+from linearno.core.config import Config
+
+Part = Literal["coords", "inputs", "outputs"]
+
+
+class FieldSpec(Config):
+    """What a dataset holds: a model is sized from it, a bundle carries it, a picture is labelled by it."""
+
+    coords: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...]
+    units: dict[str, str] = {}  # name → unit; a name without one is dimensionless
+    grid: tuple[int, ...] | None = None  # (rows, columns[, layers]); points are its C-order flattening
+    scaled: tuple[Part, ...] = ()  # which parts are standardised with statistics of the training split
+
+    @model_validator(mode="after")
+    def _names_are_distinct(self) -> Self:
+        names = [*self.coords, *self.inputs, *self.outputs]
+        if len(set(names)) != len(names):
+            raise ValueError(f"field names must be distinct, got {names}")
+        return self
+
+    @property
+    def points(self) -> int | None:
+        """N where a grid fixes it."""
+        return prod(self.grid) if self.grid else None
+
+    def unit(self, name: str) -> str:
+        return self.units.get(name, "dimensionless")
+
+
+class Sample(NamedTuple):
+    """One sample (N, ·), or a batch of them (B, N, ·); channels last."""
+
+    coords: Tensor
+    inputs: Tensor | None
+    targets: Tensor
+
+    def to(self, device: torch.device) -> "Sample":
+        move = (None if part is None else part.to(device, non_blocking=True) for part in self)
+        return Sample(*move)  # type: ignore[arg-type]
+

@@ -1,0 +1,69 @@
+"""Standardisation with the statistics of the training split, saved with the weights."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from linearno.data.sample import FieldSpec, Part, Sample
+
+EPS = 1e-8  # added to the deviation, so that a constant channel stays finite
+
+
+class Standardise(nn.Module):
+    """Per channel: encode (x − μ) / σ, decode x σ + μ."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Float[Tensor, "C"], std: Float[Tensor, "C"]):
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.register_buffer("std", std)
+
+    @classmethod
+    def fit(cls, values: Float[Tensor, "*S C"]) -> "Standardise":
+        """One mean and one unbiased deviation for each channel, over samples and points together."""
+        flat = values.reshape(-1, values.shape[-1]).double()
+        std = flat.std(dim=0) + EPS
+        return cls(flat.mean(dim=0).to(values.dtype), std.to(values.dtype))
+
+    @classmethod
+    def identity(cls, channels: int) -> "Standardise":
+        return cls(torch.zeros(channels), torch.ones(channels))
+
+    def encode(self, values: Float[Tensor, "*S C"]) -> Float[Tensor, "*S C"]:
+        return (values - self.mean) / self.std
+
+    def decode(self, values: Float[Tensor, "*S C"]) -> Float[Tensor, "*S C"]:
+        return values * self.std + self.mean
+
+
+class Scaler(nn.Module):
+    """The three parts of a sample between physical units and what the network sees."""
+
+    def __init__(self, coords: Standardise, inputs: Standardise, outputs: Standardise):
+        super().__init__()
+        self.coords, self.inputs, self.outputs = coords, inputs, outputs
+
+    @classmethod
+    def fit(cls, spec: FieldSpec, train: Sample) -> "Scaler":
+        """Fit the parts that `spec.scaled` names on a batch that holds the whole training split."""
+
+        def part(name: Part, values: Tensor | None, channels: int) -> Standardise:
+            if name not in spec.scaled or values is None:
+                return Standardise.identity(channels)
+            return Standardise.fit(values)
+
+        return cls(
+            part("coords", train.coords, len(spec.coords)),
+            part("inputs", train.inputs, len(spec.inputs)),
+            part("outputs", train.targets, len(spec.outputs)),
+        )
+
+    @classmethod
+    def blank(cls, spec: FieldSpec) -> "Scaler":
+        """One that changes nothing, to be filled by `load_state_dict`."""
+        return cls(*(Standardise.identity(len(part)) for part in (spec.coords, spec.inputs, spec.outputs)))
+
+    def encode_inputs(self, inputs: Tensor | None) -> Tensor | None:
+        return None if inputs is None else self.inputs.encode(inputs)
