@@ -1,1 +1,5 @@
 """Neural operators by linear attention: gather N points into M slices, mix, scatter back."""
+
+from linearno.models import LinearNO, Transolver, from_published
+
+__all__ = ["LinearNO", "Transolver", "from_published"]

@@ -1,0 +1,169 @@
+"""Models rebuilt from weights that the published implementations saved."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from linearno.core.errors import UserError, require
+from linearno.models.linearno import LinearNO
+from linearno.models.transolver import Transolver
+from linearno.nn import PointTransformer
+
+AIRFRANS_BOX = ((-2.0, 4.0), (-1.5, 1.5))  # where AirfRANS puts its reference points
+COMPLETER = "cross_block.ln_1.weight"
+
+# Published name → ours. What stands in UNUSED is carried by the published models and never read by them.
+NAMES = [
+    (r"preprocess\.linear_pre\.0\.", "lift.0."),
+    (r"preprocess\.linear_post\.", "lift.2."),
+    (r"time_fc\.", "time.network."),
+    (r"blocks\.\d+\.ln_3\.", "norm."),
+    (r"blocks\.\d+\.mlp2\.", "head."),
+    (r"\.ln_1\.", ".norm_attention."),
+    (r"\.ln_2\.", ".norm_mlp."),
+    (r"\.mlp\.linear_pre\.0\.", ".mlp.0."),
+    (r"\.mlp\.linear_post\.", ".mlp.2."),
+    (r"\.Attn\.", ".attention."),
+    (r"\.in_project_x\.", ".stem."),
+    (r"\.in_project_fx\.", ".value_stem."),
+    (r"\.to_out\.", ".merge."),
+    (r"\.temp(?:er|re)ature_q$", ".temperature_query.value"),
+    (r"\.temp(?:er|re)ature_k$", ".temperature_key.value"),
+]
+LINEARNO_NAMES = [(r"\.to_q\.", ".query."), (r"\.to_k\.", ".key."), (r"\.to_v\.", ".value.")]
+TRANSOLVER_NAMES = [
+    (r"\.in_project_slice\.", ".query."),
+    (r"\.temperature$", ".temperature_query.value"),
+    (r"\.to_q\.", ".mix.query."),
+    (r"\.to_k\.", ".mix.key."),
+    (r"\.to_v\.", ".mix.value."),
+]
+UNUSED = {"linearno": r"\.Attn\.temperature$", "transolver": r"\.mlp_new\."}
+
+
+def from_published(
+    state_dict: Mapping[str, Tensor] | str | Path,
+    *,
+    heads: int,
+    grid: tuple[int, ...] | None = None,
+    unified_pos: int | None = None,
+    coords: int | None = None,
+) -> PointTransformer:
+    """A LinearNO or Transolver with the weights of a published checkpoint (a state dict, or its file).
+
+    Shapes tell the variant, its sizes and depth. They do not tell
+    grid         the mesh of a model with convolutions or with a unified position on a mesh: (rows, columns)
+    unified_pos  reference points an axis (`ref`), for models trained with `unified_pos=1`
+    coords       how many of the input features are coordinates; all, when it is not given
+    """
+    weights = _open(state_dict)
+    if "preprocess.linear_pre.0.weight" not in weights or "blocks.0.Attn.to_q.weight" not in weights:
+        some = ", ".join(list(weights)[:3])
+        raise UserError(f"these are not weights of a published LinearNO or Transolver (found {some} …)")
+    if COMPLETER in weights:
+        raise UserError("these are weights of the cross-attention completer, which is another model")
+    name = "transolver" if "blocks.0.Attn.in_project_slice.weight" in weights else "linearno"
+    if "blocks.0.Attn.proj_temperature.0.weight" in weights:
+        raise UserError("these are weights of Transolver++, which is another model")
+    settings = _settings(weights, name) | _place(weights, name, grid, unified_pos)
+    if settings["heads"] != heads:
+        raise UserError(f"heads={heads} was given, but the weights have {settings['heads']} heads")
+    sizes = _sizes(weights, settings["unified"], 2 if grid is None else len(grid), coords)
+    model = (LinearNO if name == "linearno" else Transolver)(**sizes, **settings)
+    _load(model, weights, name)
+    return model
+
+
+def _open(source: Mapping[str, Tensor] | str | Path) -> Mapping[str, Tensor]:
+    if isinstance(source, Mapping):
+        return source
+    path = require(Path(source), how="give the file that torch.save wrote the state dict to")
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise UserError(f"{path} cannot be opened as plain weights: {str(error).splitlines()[0]}") from None
+    if not isinstance(loaded, dict) or not all(isinstance(v, Tensor) for v in loaded.values()):
+        raise UserError(f"{path} holds no state dict; save model.state_dict(), not the model")
+    return loaded
+
+
+def _sizes(
+    weights: Mapping[str, Tensor], unified: dict[str, Any] | None, axes: int, coords: int | None
+) -> dict[str, int]:
+    """Channels in and out. The first layer sees coordinates and inputs side by side, and tells their sum."""
+    features = weights["preprocess.linear_pre.0.weight"].shape[1]
+    outputs = next(len(weights[key]) for key in weights if key.endswith(".mlp2.bias"))
+    if unified is not None:
+        features -= unified["ref"] ** axes
+    if features < 0:
+        raise UserError(f"unified_pos={unified['ref'] if unified else None} asks for more features than there are")
+    if unified is not None and unified["place"] != "positions":
+        return {"coords": axes, "inputs": features, "outputs": outputs}
+    coords = features if coords is None else coords
+    return {"coords": coords, "inputs": features - coords, "outputs": outputs}
+
+
+def _settings(weights: Mapping[str, Tensor], name: str) -> dict[str, Any]:
+    """What the shapes tell."""
+    width = weights["preprocess.linear_post.bias"].shape[0]
+    head_width = weights["blocks.0.Attn.to_v.weight"].shape[0]
+    scores = "in_project_slice" if name == "transolver" else "to_q"
+    settings: dict[str, Any] = {
+        "width": width,
+        "depth": 1 + max(int(key.split(".")[1]) for key in weights if key.startswith("blocks.")),
+        "heads": width // head_width,
+        "slices": weights[f"blocks.0.Attn.{scores}.weight"].shape[0],
+        "mlp_ratio": weights["blocks.0.mlp.linear_pre.0.bias"].shape[0] // width,
+        "stem": "conv" if weights["blocks.0.Attn.in_project_x.weight"].dim() > 2 else "linear",
+        "time": "time_fc.0.weight" in weights,
+    }
+    if name == "linearno":
+        settings["merge_layers"] = 2 if "blocks.0.Attn.to_out.2.weight" in weights else 1
+        standard, car = (f"blocks.0.Attn.{word}_q" in weights for word in ("temperature", "tempreature"))
+        settings["temperature"] = (0.01, 1.0) if standard else (0.1, 2.0) if car else None
+    return settings
+
+
+def _place(
+    weights: Mapping[str, Tensor], name: str, grid: tuple[int, ...] | None, ref: int | None
+) -> dict[str, Any]:
+    """What the shapes do not tell: the mesh, and what the positions are."""
+    stem = weights["blocks.0.Attn.in_project_x.weight"]
+    if stem.dim() > 2 and (grid is None or len(grid) != stem.dim() - 2):
+        axes = "(rows, columns)" if stem.dim() == 4 else "(rows, columns, layers)"
+        raise UserError(f"this model has convolutions: give its mesh as grid={axes}, got {grid}")
+    if ref is None:
+        return {"grid": grid, "unified": None}
+    if any(re.search(UNUSED[name], key) for key in weights):  # only the AirfRANS models carry unused weights
+        return {"grid": None, "unified": {"ref": ref, "place": "positions", "box": AIRFRANS_BOX}}
+    if grid is not None:
+        return {"grid": grid, "unified": {"ref": ref, "place": "grid"}}
+    if name == "linearno":
+        raise UserError("a LinearNO with a unified position measures it on its mesh: give grid=(rows, columns)")
+    return {"grid": None, "unified": {"ref": ref, "place": "coords"}}
+
+
+def _load(model: PointTransformer, weights: Mapping[str, Tensor], name: str) -> None:
+    """Fill the model under our names; what the published model never reads is kept, so that counts agree."""
+    names = NAMES + (LINEARNO_NAMES if name == "linearno" else TRANSOLVER_NAMES)
+    if model.config.stem == "conv":
+        names = [*names, (r"(stem)\.", r"\1.conv.")]
+    ours, unused = {}, {}
+    for key, tensor in weights.items():
+        if re.search(UNUSED[name], key):
+            unused[key.replace(".", "_")] = nn.Parameter(tensor.clone())
+            continue
+        for pattern, word in names:
+            key = re.sub(pattern, word, key)
+        ours[key] = tensor.flatten() if ".temperature_" in key else tensor
+    known = model.state_dict()
+    if ours.keys() != known.keys():
+        odd = sorted(ours.keys() ^ known.keys())
+        raise UserError(f"the weights do not fit any published variant: {', '.join(odd[:4])}")
+    model.load_state_dict(ours)
+    if unused:
+        model.unused = nn.ParameterDict(unused)

@@ -1,0 +1,20 @@
+"""Layers: slice attention, stems, embeddings, and the skeleton that the family shares."""
+
+from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition
+from linearno.nn.layers import GridConv, mlp
+from linearno.nn.settings import ModelConfig, Unified
+from linearno.nn.skeleton import PointTransformer
+from linearno.nn.slice_attention import SelfAttention, SliceAttention, Temperature
+
+__all__ = [
+    "GridConv",
+    "ModelConfig",
+    "PointTransformer",
+    "SelfAttention",
+    "SliceAttention",
+    "Temperature",
+    "TimeEmbedding",
+    "Unified",
+    "UnifiedPosition",
+    "mlp",
+]

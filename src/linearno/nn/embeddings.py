@@ -1,0 +1,51 @@
+"""What a network is told of place and time. Axes: B batch, N points, X coordinates, R references, W width."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from linearno.nn.layers import mlp
+
+
+class UnifiedPosition(nn.Module):
+    """Distances from each point to a regular grid of `ref` reference points an axis, in `box`."""
+
+    references: Tensor
+
+    def __init__(self, ref: int, box: tuple[tuple[float, float], ...]):
+        super().__init__()
+        axes = [torch.linspace(low, high, ref) for low, high in box]
+        self.register_buffer("references", torch.cartesian_prod(*axes), persistent=False)
+
+    @property
+    def features(self) -> int:
+        return len(self.references)
+
+    def forward(self, points: Float[Tensor, "*B N X"]) -> Float[Tensor, "*B N R"]:
+        # differences, not products: a distance of zero stays zero, and so does its gradient
+        return torch.cdist(points, self.references, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def unit_grid(grid: tuple[int, ...]) -> Float[Tensor, "N X"]:
+    """The points of a grid on the unit cube, in C order."""
+    return torch.cartesian_prod(*(torch.linspace(0, 1, size) for size in grid))
+
+
+class TimeEmbedding(nn.Module):
+    """E(t) = [cos tω, sin tω] with ω_j = 10000^(−2j/W), through a small network."""
+
+    frequencies: Tensor
+
+    def __init__(self, width: int):
+        super().__init__()
+        half = width // 2
+        frequencies = torch.exp(-math.log(10000) * torch.arange(half) / half)
+        self.register_buffer("frequencies", frequencies, persistent=False)
+        self.network = mlp(width, width, width)
+        self.network[1] = nn.SiLU()
+
+    def forward(self, time: Float[Tensor, "B 1"]) -> Float[Tensor, "B 1 W"]:
+        angles = time.unsqueeze(-1) * self.frequencies
+        return self.network(torch.cat([angles.cos(), angles.sin()], dim=-1))

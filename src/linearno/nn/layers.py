@@ -1,0 +1,41 @@
+"""Small layers. Axes: B batch, N points, W width."""
+
+from math import prod
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from linearno.core.errors import UserError
+
+
+def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    """Linear, GELU, Linear."""
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
+
+
+def make_stem(width: int, grid: tuple[int, ...] | None) -> nn.Module:
+    """What turns features into the attention's own: pointwise, or a convolution where a grid is given."""
+    return nn.Linear(width, width) if grid is None else GridConv(width, grid)
+
+
+class GridConv(nn.Module):
+    """A 3×3 (or 3×3×3) convolution over points that are the C-order flattening of a grid.
+
+    Channels stay last in memory from end to end, so nothing is copied on the way in or out.
+    """
+
+    def __init__(self, width: int, grid: tuple[int, ...]):
+        super().__init__()
+        if len(grid) not in (2, 3):
+            raise UserError(f"a convolutional stem needs a grid of 2 or 3 axes, got {grid}")
+        conv = nn.Conv2d if len(grid) == 2 else nn.Conv3d
+        self.grid = tuple(grid)
+        self.conv = conv(width, width, kernel_size=3, padding=1)
+
+    def forward(self, h: Float[Tensor, "B N W"]) -> Float[Tensor, "B N W"]:
+        if h.shape[-2] != prod(self.grid):
+            raise UserError(
+                f"this model was built for the grid {self.grid} = {prod(self.grid)} points, got {h.shape[-2]}; "
+                "a model with a convolutional stem answers on its own grid only"
+            )
+        return self.conv(h.unflatten(-2, self.grid).movedim(-1, 1)).movedim(1, -1).flatten(1, -2)

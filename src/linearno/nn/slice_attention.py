@@ -1,0 +1,131 @@
+"""One attention module, whose settings are the models of the family.
+
+Axes: B batch, N points, W width, H heads, D head width (W = H·D, head-major), M slices.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from linearno.core.errors import UserError
+from linearno.ops import Phi, Psi, State, gather, scatter, slice_means, slice_weights
+from linearno.ops.attention import SCORE
+
+Features = Float[Tensor, "B N W"]
+Weights = Float[Tensor, "B H N M"]
+
+
+class Temperature(nn.Module):
+    """One temperature for each head, clamped where bounds are given; scores are divided by it."""
+
+    def __init__(self, heads: int, clamp: tuple[float, float] | None):
+        super().__init__()
+        self.value = nn.Parameter(torch.full((heads,), 0.5))
+        self.clamp = clamp
+
+    def scale(self) -> Float[Tensor, "H"]:
+        return 1 / (self.value if self.clamp is None else self.value.clamp(*self.clamp))
+
+
+class SelfAttention(nn.Module):
+    """Softmax attention among the slices of a head, with projections shared by the heads."""
+
+    def __init__(self, head_width: int):
+        super().__init__()
+        self.query = nn.Linear(head_width, head_width, bias=False)
+        self.key = nn.Linear(head_width, head_width, bias=False)
+        self.value = nn.Linear(head_width, head_width, bias=False)
+
+    def forward(self, slices: Float[Tensor, "*B M D"]) -> Float[Tensor, "*B M D"]:
+        scores = self.query(slices) @ self.key(slices).mT / math.sqrt(slices.shape[-1])
+        return scores.softmax(dim=-1) @ self.value(slices)
+
+
+class SliceAttention(nn.Module):
+    """merge(φ G(ψᵀ V)) on features X = stem(h), with φ and ψ made from X.
+
+    query     scores of φ, a Linear D → M shared by the heads
+    key       scores of ψ; None ties them to the query's
+    value     V = value(X): as it is linear it acts on M slices, not N points; None takes V = X
+    value_stem  V = value_stem(h) instead, a second stem (Transolver)
+    mix       G, any module on the slices; None is the identity
+    """
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        stem: nn.Module,
+        merge: nn.Module,
+        query: nn.Linear,
+        key: nn.Linear | None = None,
+        value: nn.Linear | None = None,
+        value_stem: nn.Module | None = None,
+        mix: nn.Module | None = None,
+        temperature_query: Temperature | None = None,
+        temperature_key: Temperature | None = None,
+        phi: Phi = "M",
+        psi: Psi = "N",
+        eps: float = 0.0,
+    ):
+        super().__init__()
+        self.heads, self.phi, self.psi, self.eps = heads, phi, psi, eps
+        self.stem, self.merge, self.query, self.key = stem, merge, query, key
+        self.value, self.value_stem, self.mix = value, value_stem, mix
+        self.temperature_query, self.temperature_key = temperature_query, temperature_key
+
+    def forward(self, h: Features, state: State | None = None) -> tuple[Features, State]:
+        """The layer's output at the points of `h`, and the state it was scattered from.
+
+        Without a state the points of `h` are gathered; with one they only ask.
+        """
+        x = self._split(self.stem(h))
+        w_query, scale_query, bias_query = self._query()
+        normaliser = gather(x, w_query, scale_query, bias=bias_query) if self.phi == "N" else None
+        state = self._gather(x, h) if state is None else state
+        out = scatter(x, w_query, scale_query, state, bias=bias_query, normaliser=normaliser)
+        return self.merge(out.flatten(-2)), state
+
+    def weights(self, h: Features) -> tuple[Weights, Weights]:
+        """φ and ψ of this layer as matrices, for pictures and ranks."""
+        (w_query, scale_query, bias_query), (w_key, scale_key, bias_key) = self._query(), self._key()
+        return slice_weights(
+            self._split(self.stem(h)),
+            w_query,
+            w_key,
+            scale_query,
+            scale_key,
+            bias_query=bias_query,
+            bias_key=bias_key,
+            phi=self.phi,
+            psi=self.psi,
+            eps=self.eps,
+        )
+
+    def _gather(self, x: Tensor, h: Tensor) -> State:
+        value = None if self.value_stem is None else self._split(self.value_stem(h))
+        w_key, scale_key, bias_key = self._key()
+        state = gather(x, w_key, scale_key, bias=bias_key, value=value, score=SCORE[self.psi])
+        slices = slice_means(state, self.psi, self.eps)
+        for part in (self.value, self.mix):
+            slices = slices if part is None else part(slices)
+        return state._replace(value=slices)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1))
+
+    def _query(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        scale = None if self.temperature_query is None else self.temperature_query.scale()
+        return self.query.weight.mT, scale, self.query.bias
+
+    def _key(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        if self.key is None:
+            return self._query()
+        scale = None if self.temperature_key is None else self.temperature_key.scale()
+        return self.key.weight.mT, scale, self.key.bias
+
+    def require_queryable(self) -> None:
+        if self.phi == "N":
+            raise UserError("φ normalised over the points cannot be queried elsewhere; use phi='M'")

@@ -1,0 +1,212 @@
+"""The three verbs, without an N×M tensor: points are taken a block at a time, blocks merge exactly.
+
+Axes: … any leading axes, N points, H heads, D head width, M slices, K blocks.
+
+Scores are made inside, from features and a small weight: score = x w · scale + bias. The backward passes
+make them again block by block, so training keeps no N×M tensor either.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Points = Float[Tensor, "*batch N H D"]
+Slices = Float[Tensor, "*batch H M D"]
+PerSlice = Float[Tensor, "*batch H M"]
+Weight = Float[Tensor, "D M"]  # shared by all heads
+Scale = Float[Tensor, "H"]  # 1/τ of each head
+Bias = Float[Tensor, "M"]
+
+Score = Literal["linear", "softmax", "log_softmax"]  # what is done to a point's scores, over M, before ψ
+
+BLOCK = {"cpu": 2**18, "cuda": 2**28}  # scores in flight: what fits a core's cache, or a GPU's memory
+
+
+class State(NamedTuple):
+    """What M slices know of the points seen so far, with weights w = exp(score): Σw = sum·exp(max).
+
+    `value` is the weighted mean Σ w v / Σ w; only `max + log(sum)` has a meaning, so gradients flow
+    through `sum` and `max` counts as a constant.
+    """
+
+    max: PerSlice
+    sum: PerSlice
+    value: Slices
+
+
+def gather(
+    x: Points,
+    weight: Weight,
+    scale: Scale | None = None,
+    *,
+    bias: Bias | None = None,
+    value: Points | None = None,
+    score: Score = "linear",
+) -> State:
+    """Gather points into slices: value_m = Σ_n ψ_nm v_n,  ψ = softmax over N of the scores (Eq. 8).
+
+    `value` is what is averaged (x itself by default). With `score="log_softmax"` ψ becomes Transolver's
+    softmax over M normalised by its sum over N, since w / Σw = softmax_N(log w) for w = softmax_M.
+    """
+    weight, bias = _per_head(x, weight, scale, bias)
+    return State(*_Gather.apply(x, x if value is None else value, weight, bias, score))
+
+
+def merge(*states: State) -> State:
+    """The state of all points together, from the states of any parts of them; exact at any magnitude."""
+    maxima, sums, values = (torch.stack(parts) for parts in zip(*states, strict=True))  # K … H M [D]
+    top = maxima.amax(dim=0)
+    reachable = torch.where(top.isinf(), torch.zeros_like(top), top)  # all parts empty: no weight at all
+    sums = sums * (maxima - reachable).exp()
+    total = sums.sum(dim=0)
+    shares = sums / torch.where(total > 0, total, torch.ones_like(total))
+    return State(top, total, (shares.unsqueeze(-1) * values).sum(dim=0))
+
+
+def scatter(
+    x: Points,
+    weight: Weight,
+    scale: Scale | None,
+    state: State,
+    *,
+    bias: Bias | None = None,
+    normaliser: State | None = None,
+) -> Points:
+    """Scatter slices back to points: out_n = Σ_m φ_nm value_m,  φ = softmax over M of the scores (Eq. 8).
+
+    With a `normaliser` (the state gathered by the same weight) φ is instead the softmax over its points.
+    """
+    weight, bias = _per_head(x, weight, scale, bias)
+    if normaliser is not None:  # exp(score − max) / sum is exp of a score with a shifted bias
+        shift = normaliser.max + normaliser.sum.log()
+        bias = bias - shift if bias is not None else -shift
+    return _Scatter.apply(x, weight, bias, state.value, normaliser is None)
+
+
+def _per_head(
+    x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Fold the heads' scales into weight (H, D, M) and bias (H, M): small tensors, plain autograd."""
+    scale = x.new_ones(x.shape[-2]) if scale is None else scale.to(x.dtype)
+    weight = scale[:, None, None] * weight.to(x.dtype)
+    return weight, None if bias is None else scale[:, None] * bias.to(x.dtype)
+
+
+def _blocks(x: Tensor, slices: int) -> Iterator[slice]:
+    """Ranges of points whose scores fit the budget of the device."""
+    batch, points = x.shape[:-3].numel() * x.shape[-2], x.shape[-3]
+    step = max(64, BLOCK.get(x.device.type, 2**18) // max(1, batch * slices))
+    return (slice(start, min(start + step, points)) for start in range(0, max(points, 1), step))
+
+
+def _wide(scores: Tensor) -> Tensor:
+    """Half precisions are normalised and accumulated in float32."""
+    return scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
+
+
+def _key_scores(x: Tensor, weight: Tensor, bias: Tensor | None, score: Score) -> Tensor:
+    """Scores of a block as (…, H, M, n): points last, so that the sums over points run along memory."""
+    scores = _wide(weight.mT @ x.movedim(-3, -1))
+    if bias is not None:
+        scores = scores + bias.unsqueeze(-1)
+    if score == "linear":
+        return scores
+    return scores.softmax(dim=-2) if score == "softmax" else scores.log_softmax(dim=-2)
+
+
+def _gather_block(x: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None, score: Score) -> State:
+    scores = _key_scores(x, weight, bias, score)
+    if scores.shape[-1] == 0:
+        nothing = scores.new_zeros(scores.shape[:-1])
+        return State(nothing - torch.inf, nothing, scores @ _wide(value).transpose(-3, -2))
+    psi = scores.softmax(dim=-1)
+    # ψ at the maximum is exp(0)/Z: the sum comes for the price of a maximum
+    mean = (psi.to(value.dtype) @ value.transpose(-3, -2)).to(psi.dtype)
+    return State(scores.amax(dim=-1), psi.amax(dim=-1).reciprocal(), mean)
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None, score: Score
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.autocast(x.device.type, enabled=False):
+            parts = [
+                _gather_block(x[..., n, :, :], value[..., n, :, :], weight, bias, score)
+                for n in _blocks(x, weight.shape[-1])
+            ]
+            state = merge(*parts) if len(parts) > 1 else parts[0]
+        ctx.save_for_backward(x, value, weight, bias, *state)
+        ctx.score = score
+        ctx.mark_non_differentiable(state.max)
+        return tuple(state)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: Tensor, d_sum: Tensor, d_mean: Tensor) -> tuple[Tensor | None, ...]:
+        x, value, weight, bias, top, total, mean = ctx.saved_tensors
+        log_sum = (top + total.log()).unsqueeze(-1)
+        # ∂loss/∂score = ψ ∘ (dmean·v − mean·dmean + sum·dsum): no third pass over the points
+        offset = (total * d_sum - (mean * d_mean).sum(dim=-1)).unsqueeze(-1)
+        wide, d_mean = d_mean.to(value.dtype), d_mean.to(value.dtype).transpose(-3, -2)
+        d_x, d_value = torch.empty_like(x), torch.empty_like(value)
+        d_weight = torch.zeros_like(weight)
+        d_bias = None if bias is None else torch.zeros_like(bias)
+        for n in _blocks(x, weight.shape[-1]):
+            with torch.enable_grad(), torch.autocast(x.device.type, enabled=False):
+                leaf = [x[..., n, :, :], weight] + ([] if bias is None else [bias])
+                leaf = [t.detach().requires_grad_() for t in leaf]
+                scores = _key_scores(*(leaf if bias is not None else [*leaf, None]), ctx.score)
+            psi = (scores.detach() - log_sum).exp_()  # … H M n
+            d_value[..., n, :, :] = (psi.mT.to(value.dtype) @ wide).transpose(-3, -2)
+            d_psi = (wide @ value[..., n, :, :].movedim(-3, -1)).to(psi.dtype)
+            grads = torch.autograd.grad(scores, leaf, d_psi.add_(offset).mul_(psi))
+            d_x[..., n, :, :] = grads[0]
+            d_weight += grads[1]
+            if d_bias is not None:
+                d_bias += grads[2]
+        return d_x, d_value, d_weight, d_bias, None
+
+
+def _scatter_block(x: Tensor, weight: Tensor, bias: Tensor | None, slices: Tensor, softmax: bool) -> Tensor:
+    scores = _wide(x.transpose(-3, -2) @ weight)  # … H n M
+    if bias is not None:
+        scores = scores + bias.unsqueeze(-2)
+    phi = scores.softmax(dim=-1) if softmax else scores.exp()
+    return (phi.to(x.dtype) @ slices.to(x.dtype)).transpose(-3, -2)
+
+
+class _Scatter(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, slices: Tensor, softmax: bool
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight, bias, slices)
+        ctx.softmax = softmax
+        out = x.new_empty(*x.shape[:-1], slices.shape[-1])
+        with torch.autocast(x.device.type, enabled=False):
+            for n in _blocks(x, weight.shape[-1]):
+                out[..., n, :, :] = _scatter_block(x[..., n, :, :], weight, bias, slices, softmax)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias, slices = ctx.saved_tensors
+        d_x = torch.empty_like(x)
+        shared = [weight, slices] if bias is None else [weight, slices, bias]
+        sums = [torch.zeros_like(t) for t in shared]
+        for n in _blocks(x, weight.shape[-1]):
+            with torch.enable_grad(), torch.autocast(x.device.type, enabled=False):
+                leaf = [t.detach().requires_grad_() for t in (x[..., n, :, :], *shared)]
+                rest = leaf[3] if bias is not None else None
+                out = _scatter_block(leaf[0], leaf[1], rest, leaf[2], ctx.softmax)
+            grads = torch.autograd.grad(out, leaf, d_out[..., n, :, :])
+            d_x[..., n, :, :] = grads[0]
+            for total, grad in zip(sums, grads[1:], strict=True):
+                total += grad
+        return d_x, sums[0], sums[2] if bias is not None else None, sums[1], None
