@@ -1,5 +1,6 @@
 """Neural operators by linear attention: gather N points into M slices, mix, scatter back."""
 
+from linearno.bundle import load
 from linearno.models import LinearNO, Transolver, from_published
 
-__all__ = ["LinearNO", "Transolver", "from_published"]
+__all__ = ["LinearNO", "Transolver", "from_published", "load"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -19,7 +19,7 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     @classmethod
-    def make(cls, values: Mapping[str, Any]) -> Self:
+    def make(cls: type[C], values: Mapping[str, Any]) -> C:
         """The config with these values; what is wrong with them comes out as one line."""
         try:
             return cls.model_validate(values)

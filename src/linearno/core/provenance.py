@@ -29,7 +29,9 @@ def commit() -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True)
+        head = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True
+        )
         status = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True)
     except OSError:
         return None

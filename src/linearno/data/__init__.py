@@ -1,7 +1,18 @@
 """Samples, what they hold, how they are scaled, and the benchmarks they come from."""
 
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
+from linearno.data.darcy import DarcyConfig
 from linearno.data.sample import FieldSpec, Sample
 from linearno.data.scaler import Scaler
 
-__all__ = ["DATASETS", "Benchmark", "DataConfig", "FieldData", "FieldSpec", "Sample", "Scaler", "Splits"]
+__all__ = [
+    "DATASETS",
+    "Benchmark",
+    "DarcyConfig",
+    "DataConfig",
+    "FieldData",
+    "FieldSpec",
+    "Sample",
+    "Scaler",
+    "Splits",
+]

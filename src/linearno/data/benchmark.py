@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from pydantic import PositiveInt
@@ -60,6 +60,7 @@ class Splits(NamedTuple):
     source: str  # where the numbers come from, in words; stands beside every result
 
 
+@runtime_checkable
 class Generate(Protocol):
     """Make a benchmark's files with its solver; `tick` is called once for each finished sample."""
 
@@ -81,7 +82,7 @@ class Benchmark:
 
     summary: str
     config: type[DataConfig]
-    open: Callable[[DataConfig], Splits]
+    open: Callable[[Any], Splits]  # takes what `config` makes
     verify: Callable[[Path], list[str]]
     generate: Generate | None = None
     resolution: int | None = None  # default of `generate`

@@ -1,10 +1,10 @@
 """A sample, and what its channels mean. Axes: S samples, B batch, N points, X coordinates, C channels."""
 
 from math import prod
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 import torch
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from linearno.core.config import Config
@@ -18,12 +18,12 @@ class FieldSpec(Config):
     coords: tuple[str, ...]
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...]
-    units: dict[str, str] = {}  # name → unit; a name without one is dimensionless
+    units: dict[str, str] = Field(default={})  # name → unit; a name without one is dimensionless
     grid: tuple[int, ...] | None = None  # (rows, columns[, layers]); points are its C-order flattening
     scaled: tuple[Part, ...] = ()  # which parts are standardised with statistics of the training split
 
     @model_validator(mode="after")
-    def _names_are_distinct(self) -> Self:
+    def _names_are_distinct(self) -> "FieldSpec":
         names = [*self.coords, *self.inputs, *self.outputs]
         if len(set(names)) != len(names):
             raise ValueError(f"field names must be distinct, got {names}")
@@ -48,4 +48,3 @@ class Sample(NamedTuple):
     def to(self, device: torch.device) -> "Sample":
         move = (None if part is None else part.to(device, non_blocking=True) for part in self)
         return Sample(*move)  # type: ignore[arg-type]
-

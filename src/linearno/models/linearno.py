@@ -1,6 +1,6 @@
 """LinearNO: canonical linear attention between N points and M slices (arXiv 2511.06294)."""
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import model_validator
 from torch import nn
@@ -15,7 +15,10 @@ class LinearNOConfig(ModelConfig):
     """Published variants differ in stem, temperature and merge; the ablations in the last four fields."""
 
     name: Literal["linearno"] = "linearno"
-    temperature: tuple[float, float] | None = (0.01, 1.0)  # clamp of the learned temperatures; None: no temperature
+    temperature: tuple[float, float] | None = (
+        0.01,
+        1.0,
+    )  # clamp of the learned temperatures; None: no temperature
     merge_layers: Literal[1, 2] = 1
     tied: bool = False  # one projection for φ and ψ (ablation of the generalisation step)
     mix: Literal["identity", "attention"] = "identity"  # attention: ablation of the simplification step
@@ -23,7 +26,7 @@ class LinearNOConfig(ModelConfig):
     psi: Psi = "N"
 
     @model_validator(mode="after")
-    def _phi_of_phi_is_tied(self) -> Self:
+    def _phi_of_phi_is_tied(self) -> "LinearNOConfig":
         if self.psi == "phi" and not self.tied:
             raise ValueError("psi='phi' is the softmax over N of φ: it needs tied=True")
         return self

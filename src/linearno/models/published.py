@@ -60,6 +60,8 @@ def from_published(
     unified_pos  reference points an axis (`ref`), for models trained with `unified_pos=1`
     coords       how many of the input features are coordinates; all, when it is not given
     """
+    if unified_pos is True:
+        raise UserError("unified_pos is the number of reference points an axis (`ref`), such as 8; got True")
     weights = _open(state_dict)
     if "preprocess.linear_pre.0.weight" not in weights or "blocks.0.Attn.to_q.weight" not in weights:
         some = ", ".join(list(weights)[:3])
@@ -69,7 +71,7 @@ def from_published(
     name = "transolver" if "blocks.0.Attn.in_project_slice.weight" in weights else "linearno"
     if "blocks.0.Attn.proj_temperature.0.weight" in weights:
         raise UserError("these are weights of Transolver++, which is another model")
-    settings = _settings(weights, name) | _place(weights, name, grid, unified_pos)
+    settings = _settings(weights, name) | _place(weights, name, grid, unified_pos or None)
     if settings["heads"] != heads:
         raise UserError(f"heads={heads} was given, but the weights have {settings['heads']} heads")
     sizes = _sizes(weights, settings["unified"], 2 if grid is None else len(grid), coords)
@@ -100,7 +102,9 @@ def _sizes(
     if unified is not None:
         features -= unified["ref"] ** axes
     if features < 0:
-        raise UserError(f"unified_pos={unified['ref'] if unified else None} asks for more features than there are")
+        raise UserError(
+            f"unified_pos={unified['ref'] if unified else None} asks for more features than there are"
+        )
     if unified is not None and unified["place"] != "positions":
         return {"coords": axes, "inputs": features, "outputs": outputs}
     coords = features if coords is None else coords
@@ -143,7 +147,9 @@ def _place(
     if grid is not None:
         return {"grid": grid, "unified": {"ref": ref, "place": "grid"}}
     if name == "linearno":
-        raise UserError("a LinearNO with a unified position measures it on its mesh: give grid=(rows, columns)")
+        raise UserError(
+            "a LinearNO with a unified position measures it on its mesh: give grid=(rows, columns)"
+        )
     return {"grid": None, "unified": {"ref": ref, "place": "coords"}}
 
 

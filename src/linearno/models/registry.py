@@ -2,32 +2,29 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
-
-from torch import nn
+from typing import TypeVar
 
 from linearno.core.registry import Registry
 from linearno.data import FieldSpec
-from linearno.nn import ModelConfig
+from linearno.nn import ModelConfig, PointTransformer
 
-
-class Model(Protocol):
-    def __call__(self, *, coords: int, inputs: int, outputs: int, **settings: Any) -> nn.Module: ...
-
-
-MODELS: Registry[Model] = Registry("model")
+MODELS: Registry[Callable[..., PointTransformer]] = Registry("model")
 CONFIGS: Registry[type[ModelConfig]] = Registry("model")
 
-M = TypeVar("M", bound=type)
+M = TypeVar("M", bound=type[PointTransformer])
 
 
 def model(name: str, config: type[ModelConfig]) -> Callable[[M], M]:
     """Register a model and its config; help() and completion then show the settings as keywords."""
 
     def add(cls: M) -> M:
-        sizes = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in ("coords", "inputs", "outputs")]
+        sizes = [
+            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in ("coords", "inputs", "outputs")
+        ]
         settings = [
-            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.annotation)
+            inspect.Parameter(
+                n, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.annotation
+            )
             for n, field in config.model_fields.items()
             if n != "name"
         ]
@@ -39,7 +36,7 @@ def model(name: str, config: type[ModelConfig]) -> Callable[[M], M]:
     return add
 
 
-def build_model(config: ModelConfig, spec: FieldSpec) -> nn.Module:
+def build_model(config: ModelConfig, spec: FieldSpec) -> PointTransformer:
     """The model that `config` describes, sized for the data that `spec` describes."""
     settings = config.model_dump(exclude={"name"})
     if settings["grid"] is None and spec.grid is not None:

@@ -35,7 +35,7 @@ class GridConv(nn.Module):
     def forward(self, h: Float[Tensor, "B N W"]) -> Float[Tensor, "B N W"]:
         if h.shape[-2] != prod(self.grid):
             raise UserError(
-                f"this model was built for the grid {self.grid} = {prod(self.grid)} points, got {h.shape[-2]}; "
-                "a model with a convolutional stem answers on its own grid only"
+                f"this model was built for the grid {self.grid} = {prod(self.grid)} points, got "
+                f"{h.shape[-2]}; a model with a convolutional stem answers on its own grid only"
             )
         return self.conv(h.unflatten(-2, self.grid).movedim(-1, 1)).movedim(1, -1).flatten(1, -2)

@@ -1,6 +1,6 @@
 """Settings that the models of the family share."""
 
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import PositiveInt, model_validator
 
@@ -29,7 +29,7 @@ class ModelConfig(Config):
     unified: Unified | None = None
 
     @model_validator(mode="after")
-    def _heads_divide_width(self) -> Self:
+    def _heads_divide_width(self) -> "ModelConfig":
         if self.width % self.heads:
             raise ValueError(
                 f"width={self.width} is not a multiple of heads={self.heads}; "

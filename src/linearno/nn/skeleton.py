@@ -20,6 +20,7 @@ Coords = Float[Tensor, "B N X"]
 Inputs = Float[Tensor, "B N C_in"] | None
 Output = Float[Tensor, "B N C_out"]
 Time = Float[Tensor, "B 1"] | None
+Positions = Float[Tensor, "B N P"] | None  # raw coordinates, for a unified position beside scaled ones
 
 
 class Block(nn.Module):
@@ -65,18 +66,18 @@ class PointTransformer(nn.Module):
         self.register_buffer("grid_points", None, persistent=False)
         if config.unified is not None:
             self._measure_from(config.unified, coords)
-        self.lift = mlp(self._place_features(coords) + inputs, 2 * config.width, config.width)
+        self.features = self._place_features(coords) + inputs
+        self.lift = mlp(self.features, 2 * config.width, config.width)
         self.time = TimeEmbedding(config.width) if config.time else None
-        self.blocks = nn.ModuleList(
-            Block(config.width, config.mlp_ratio, attention()) for _ in range(config.depth)
-        )
+        blocks = [Block(config.width, config.mlp_ratio, attention()) for _ in range(config.depth)]
+        self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(config.width)
         self.head = nn.Linear(config.width, outputs)
         self.apply(lambda module: _initialise(module, init_conv))
         self.placeholder = nn.Parameter(torch.rand(config.width) / config.width)
 
     def forward(
-        self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Coords | None = None
+        self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
     ) -> Output:
         h = self._lift(coords, inputs, time, positions)
         for block in self.blocks:
@@ -84,7 +85,7 @@ class PointTransformer(nn.Module):
         return self.head(self.norm(h))
 
     def encode(
-        self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Coords | None = None
+        self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
     ) -> list[State]:
         """What each layer's slices hold for this mesh: all that a query needs."""
         self._require_queryable()
@@ -101,7 +102,7 @@ class PointTransformer(nn.Module):
         inputs: Inputs = None,
         *,
         time: Time = None,
-        positions: Coords | None = None,
+        positions: Positions = None,
     ) -> Output:
         """The field of an encoded mesh at any points; at the mesh's own points it equals `forward`."""
         self._require_queryable()
@@ -111,20 +112,23 @@ class PointTransformer(nn.Module):
         return self.head(self.norm(h))
 
     def slice_weights(
-        self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Coords | None = None
+        self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """φ and ψ (B, H, N, M) of each layer in turn, for pictures and ranks."""
         h = self._lift(coords, inputs, time, positions)
         for block in self.blocks:
+            assert isinstance(block, Block)
             yield block.attention.weights(block.norm_attention(h))
             h, _ = block(h)
 
-    def _lift(self, coords: Tensor, inputs: Tensor | None, time: Tensor | None, positions: Tensor | None) -> Tensor:
+    def _lift(
+        self, coords: Tensor, inputs: Tensor | None, time: Tensor | None, positions: Tensor | None
+    ) -> Tensor:
         place = self._place(coords, positions)
         z = place if inputs is None else torch.cat([place, inputs], dim=-1)
-        if z.shape[-1] != self.lift[0].in_features:
+        if z.shape[-1] != self.features:
             raise UserError(
-                f"this model takes {self.lift[0].in_features} features a point, got {z.shape[-1]}: "
+                f"this model takes {self.features} features a point, got {z.shape[-1]}: "
                 f"{place.shape[-1]} of position and {0 if inputs is None else inputs.shape[-1]} of inputs"
             )
         h = self.lift(z)
@@ -160,14 +164,16 @@ class PointTransformer(nn.Module):
         if self.grid_points is None:
             return self.unified(coords)
         if coords.shape[-2] != len(self.grid_points):
-            raise UserError(f"this model was built for {len(self.grid_points)} points, got {coords.shape[-2]}")
+            raise UserError(
+                f"this model was built for {len(self.grid_points)} points, got {coords.shape[-2]}"
+            )
         return self.unified(self.grid_points).expand(len(coords), -1, -1)
 
     def _require_queryable(self) -> None:
         if self.grid_points is not None or any(isinstance(m, GridConv) for m in self.modules()):
             raise UserError("a model tied to a grid cannot be queried elsewhere; build it with stem='linear'")
-        for block in self.blocks:
-            block.attention.require_queryable()
+        if any(isinstance(m, SliceAttention) and m.phi == "N" for m in self.modules()):
+            raise UserError("φ normalised over the points cannot be queried elsewhere; use phi='M'")
 
 
 def _initialise(module: nn.Module, init_conv: Callable[[Tensor], Tensor] | None) -> None:
@@ -177,4 +183,5 @@ def _initialise(module: nn.Module, init_conv: Callable[[Tensor], Tensor] | None)
             nn.init.zeros_(module.bias)
     elif isinstance(module, nn.Conv2d | nn.Conv3d) and init_conv is not None:
         init_conv(module.weight)
-        nn.init.zeros_(module.bias)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from linearno.core.errors import UserError
 from linearno.ops import Phi, Psi, State, gather, scatter, slice_means, slice_weights
 from linearno.ops.attention import SCORE
 
@@ -125,7 +124,3 @@ class SliceAttention(nn.Module):
             return self._query()
         scale = None if self.temperature_key is None else self.temperature_key.scale()
         return self.key.weight.mT, scale, self.key.bias
-
-    def require_queryable(self) -> None:
-        if self.phi == "N":
-            raise UserError("φ normalised over the points cannot be queried elsewhere; use phi='M'")

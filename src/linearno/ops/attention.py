@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal
 
-from linearno.ops.verbs import Bias, Points, Scale, Score, Slices, State, Weight, gather, scatter
+from linearno.ops.verbs import Bias, Points, Scale, Score, Slices, State, Values, Weight, gather, scatter
 
 Phi = Literal["M", "N"]  # softmax over the slices, or over the points
 Psi = Literal["N", "M", "sum", "phi"]  # softmax over N, over M, over M then sum-norm over N, over N of φ
@@ -30,14 +30,14 @@ def linear_attention(
     scale_query: Scale | None = None,
     scale_key: Scale | None = None,
     *,
-    value: Points | None = None,
+    value: Values | None = None,
     bias_query: Bias | None = None,
     bias_key: Bias | None = None,
     phi: Phi = "M",
     psi: Psi = "N",
     mix: Callable[[Slices], Slices] | None = None,
     eps: float = 0.0,
-) -> Points:
+) -> Values:
     """φ(Q) G(ψ(K)ᵀ V) in O(N M D), never forming an N×M tensor (Eq. 6 and 9).
 
     For φ over M and ψ over N the rows of φψᵀ sum to one, so constants pass unchanged, and repeating

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linearno.ops.attention import Phi, Psi
-from linearno.ops.verbs import Bias, Points, Scale, Slices, Weight
+from linearno.ops.verbs import Bias, Points, Scale, Slices, Values, Weight
 
 Weights = Float[Tensor, "*batch H N M"]
 
@@ -43,14 +43,14 @@ def dense_linear_attention(
     scale_query: Scale | None = None,
     scale_key: Scale | None = None,
     *,
-    value: Points | None = None,
+    value: Values | None = None,
     bias_query: Bias | None = None,
     bias_key: Bias | None = None,
     phi: Phi = "M",
     psi: Psi = "N",
     mix: Callable[[Slices], Slices] | None = None,
     eps: float = 0.0,
-) -> Points:
+) -> Values:
     """`linear_attention` with nothing clever; without a mix the N×N kernel is formed. O(N²) memory."""
     phi_weights, psi_weights = slice_weights(
         x,

@@ -1,6 +1,6 @@
 """The three verbs, without an N×M tensor: points are taken a block at a time, blocks merge exactly.
 
-Axes: … any leading axes, N points, H heads, D head width, M slices, K blocks.
+Axes: … any leading axes, N points, H heads, D head width, E value width (mostly D), M slices, K parts.
 
 Scores are made inside, from features and a small weight: score = x w · scale + bias. The backward passes
 make them again block by block, so training keeps no N×M tensor either.
@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 Points = Float[Tensor, "*batch N H D"]
-Slices = Float[Tensor, "*batch H M D"]
+Values = Float[Tensor, "*batch N H E"]
+Slices = Float[Tensor, "*batch H M E"]
 PerSlice = Float[Tensor, "*batch H M"]
 Weight = Float[Tensor, "D M"]  # shared by all heads
 Scale = Float[Tensor, "H"]  # 1/τ of each head
@@ -44,7 +45,7 @@ def gather(
     scale: Scale | None = None,
     *,
     bias: Bias | None = None,
-    value: Points | None = None,
+    value: Values | None = None,
     score: Score = "linear",
 ) -> State:
     """Gather points into slices: value_m = Σ_n ψ_nm v_n,  ψ = softmax over N of the scores (Eq. 8).
@@ -58,7 +59,7 @@ def gather(
 
 def merge(*states: State) -> State:
     """The state of all points together, from the states of any parts of them; exact at any magnitude."""
-    maxima, sums, values = (torch.stack(parts) for parts in zip(*states, strict=True))  # K … H M [D]
+    maxima, sums, values = (torch.stack(parts) for parts in zip(*states, strict=True))  # K … H M [E]
     top = maxima.amax(dim=0)
     reachable = torch.where(top.isinf(), torch.zeros_like(top), top)  # all parts empty: no weight at all
     sums = sums * (maxima - reachable).exp()
@@ -75,7 +76,7 @@ def scatter(
     *,
     bias: Bias | None = None,
     normaliser: State | None = None,
-) -> Points:
+) -> Values:
     """Scatter slices back to points: out_n = Σ_m φ_nm value_m,  φ = softmax over M of the scores (Eq. 8).
 
     With a `normaliser` (the state gathered by the same weight) φ is instead the softmax over its points.
@@ -118,6 +119,11 @@ def _key_scores(x: Tensor, weight: Tensor, bias: Tensor | None, score: Score) ->
     return scores.softmax(dim=-2) if score == "softmax" else scores.log_softmax(dim=-2)
 
 
+def _leaves(*tensors: Tensor | None) -> list[Tensor]:
+    """The tensors that are there, as the start of a graph of their own."""
+    return [tensor.detach().requires_grad_() for tensor in tensors if tensor is not None]
+
+
 def _gather_block(x: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None, score: Score) -> State:
     scores = _key_scores(x, weight, bias, score)
     if scores.shape[-1] == 0:
@@ -143,7 +149,7 @@ class _Gather(torch.autograd.Function):
         ctx.save_for_backward(x, value, weight, bias, *state)
         ctx.score = score
         ctx.mark_non_differentiable(state.max)
-        return tuple(state)
+        return state.max, state.sum, state.value
 
     @staticmethod
     @once_differentiable
@@ -158,9 +164,8 @@ class _Gather(torch.autograd.Function):
         d_bias = None if bias is None else torch.zeros_like(bias)
         for n in _blocks(x, weight.shape[-1]):
             with torch.enable_grad(), torch.autocast(x.device.type, enabled=False):
-                leaf = [x[..., n, :, :], weight] + ([] if bias is None else [bias])
-                leaf = [t.detach().requires_grad_() for t in leaf]
-                scores = _key_scores(*(leaf if bias is not None else [*leaf, None]), ctx.score)
+                leaf = _leaves(x[..., n, :, :], weight, bias)
+                scores = _key_scores(leaf[0], leaf[1], leaf[2] if bias is not None else None, ctx.score)
             psi = (scores.detach() - log_sum).exp_()  # … H M n
             d_value[..., n, :, :] = (psi.mT.to(value.dtype) @ wide).transpose(-3, -2)
             d_psi = (wide @ value[..., n, :, :].movedim(-3, -1)).to(psi.dtype)
@@ -198,13 +203,13 @@ class _Scatter(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, slices = ctx.saved_tensors
         d_x = torch.empty_like(x)
-        shared = [weight, slices] if bias is None else [weight, slices, bias]
-        sums = [torch.zeros_like(t) for t in shared]
+        sums = [torch.zeros_like(t) for t in (weight, slices, bias) if t is not None]
         for n in _blocks(x, weight.shape[-1]):
             with torch.enable_grad(), torch.autocast(x.device.type, enabled=False):
-                leaf = [t.detach().requires_grad_() for t in (x[..., n, :, :], *shared)]
-                rest = leaf[3] if bias is not None else None
-                out = _scatter_block(leaf[0], leaf[1], rest, leaf[2], ctx.softmax)
+                leaf = _leaves(x[..., n, :, :], weight, slices, bias)
+                out = _scatter_block(
+                    leaf[0], leaf[1], leaf[3] if bias is not None else None, leaf[2], ctx.softmax
+                )
             grads = torch.autograd.grad(out, leaf, d_out[..., n, :, :])
             d_x[..., n, :, :] = grads[0]
             for total, grad in zip(sums, grads[1:], strict=True):

@@ -1,0 +1,115 @@
+"""A trained surrogate as two files: `model.safetensors` and `model.json`. No pickle anywhere."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linearno.core.artifacts import read_json, read_tensors, write_json, write_tensors
+from linearno.core.device import Precision, resolve_device
+from linearno.core.errors import UserError, require
+from linearno.core.provenance import commit, machine, versions
+from linearno.data import FieldData, FieldSpec, Scaler
+from linearno.models import MODELS
+from linearno.nn import PointTransformer
+from linearno.training import predict
+
+FORMAT = 1
+HOW = "give a run folder, as `linearno train` writes it"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A model with all that is needed to ask it in physical units.
+
+    `coords` are the points that all training samples shared, where they did: a question may leave them out.
+    """
+
+    model: PointTransformer
+    scaler: Scaler
+    spec: FieldSpec
+    coords: Tensor | None
+    recipe: str
+    seed: int
+    precision: Precision = "fp32"
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def predict(
+        self, inputs: Tensor | None = None, coords: Tensor | None = None, *, batch: int = 1
+    ) -> Tensor:
+        """The outputs (S, N, C) for inputs (S, N, C) at coords (N, X) or (S, N, X), in physical units."""
+        coords = self.coords if coords is None else coords
+        if coords is None:
+            raise UserError(f"this model was trained on many meshes: give the coordinates {self.spec.coords}")
+        samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
+        blank = coords.new_empty(samples, coords.shape[-2], len(self.spec.outputs))
+        return self.answer(FieldData(self.spec, coords, inputs, blank), batch=batch)
+
+    def answer(self, data: FieldData, *, batch: int = 1) -> Tensor:
+        """The outputs for every sample of `data`."""
+        return predict(
+            self.model, self.scaler, data, batch=batch, device=self.device, precision=self.precision
+        )
+
+    def save(self, folder: Path) -> None:
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        tensors |= {f"scaler.{name}": tensor for name, tensor in self.scaler.state_dict().items()}
+        if self.coords is not None:
+            tensors["coords"] = self.coords
+        write_tensors(folder / "model.safetensors", tensors)
+        write_json(folder / "model.json", self.card())
+
+    def card(self) -> dict[str, Any]:
+        """All but the numbers."""
+        settings = self.model.config.model_dump(mode="json")
+        name = settings.pop("name")
+        return {
+            "format": FORMAT,
+            "recipe": self.recipe,
+            "model": {"name": name, **self.model.sizes, "settings": settings},
+            "spec": self.spec.model_dump(mode="json"),
+            "precision": self.precision,
+            "seed": self.seed,
+            "commit": commit(),
+            "machine": machine(),
+            "versions": versions(),
+        }
+
+
+def load(folder: str | Path, device: str = "cpu") -> Bundle:
+    """The surrogate that a run left in its folder, ready to predict."""
+    folder = require(Path(folder), how=HOW)
+    card = read_json(folder / "model.json", how=HOW)
+    if not isinstance(card, dict) or "format" not in card:
+        raise UserError(f"{folder / 'model.json'} does not describe a model; {HOW}")
+    if card["format"] != FORMAT:
+        raise UserError(f"{folder} has format {card['format']}, this version reads {FORMAT}")
+    tensors = read_tensors(folder / "model.safetensors", how=HOW)
+    entry, spec = card["model"], FieldSpec.make(card["spec"])
+    sizes = {part: entry[part] for part in ("coords", "inputs", "outputs")}
+    model = MODELS[entry["name"]](**sizes, **entry["settings"])
+    scaler = Scaler.blank(spec)
+    try:
+        model.load_state_dict(_part(tensors, "model."))
+        scaler.load_state_dict(_part(tensors, "scaler."))
+    except RuntimeError:
+        raise UserError(f"{folder}: the weights do not fit the model that model.json describes") from None
+    where = resolve_device(device)
+    return Bundle(
+        model.to(where).eval(),
+        scaler.to(where),
+        spec,
+        tensors.get("coords"),
+        card["recipe"],
+        card["seed"],
+        card["precision"],
+    )
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

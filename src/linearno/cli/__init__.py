@@ -1,0 +1,45 @@
+"""The command line: one file for each verb."""
+
+import logging
+import sys
+
+import typer
+
+from linearno.cli import (
+    data,
+    demo,
+    doctor,
+    evaluate,
+    models,
+    predict,
+    recipes,
+    report,
+    reproduce,
+    train,
+)
+
+app = typer.Typer(
+    name="linearno",
+    help="Neural operators by linear attention: solve, learn, ask, look.\n\n"
+    "New here?  linearno demo\n\n"
+    "The way of a run:  linearno data generate darcy  →  linearno train darcy/linearno  →  "
+    "linearno report runs/darcy-linearno",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo.demo)
+app.add_typer(data.app, name="data")
+app.command()(train.train)
+app.command()(evaluate.evaluate)
+app.command()(predict.predict)
+app.command()(report.report)
+app.command()(models.models)
+app.command()(recipes.recipes)
+app.add_typer(reproduce.app, name="reproduce")
+app.command()(doctor.doctor)
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    app()

@@ -1,0 +1,32 @@
+"""`linearno evaluate`: score a finished run again, on its own test split or on other data."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from linearno.bundle import load
+from linearno.cli.shared import DeviceOption, RunArgument, console, user_errors
+from linearno.core.config import override
+from linearno.experiment import evaluate as evaluate_run
+from linearno.experiment import open_run, open_splits
+
+
+def evaluate(
+    run: RunArgument,
+    root: Annotated[Path | None, typer.Option(help="folder of the data, where it has moved")] = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Score a run on its test split, in physical units, and write metrics.json and per_sample.csv anew.
+
+    Example:  linearno evaluate runs/darcy-linearno
+    """
+    with user_errors():
+        config = open_run(run)
+        bundle = load(run, device)
+        data = config.data if root is None else override(config.data, [f"root={root}"])
+        metrics = evaluate_run(bundle, config, open_splits(data), run)
+        error = metrics["relative_l2"]
+        console.print(f"{metrics['samples']} test samples; {metrics['data']}")
+        for name in ("mean", "median", "std", "max"):
+            console.print(f"relative L2 {name:>6}  {error[name]:.6g}")

@@ -1,0 +1,25 @@
+"""`linearno report`: one page for one or several runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from linearno.cli.shared import console, user_errors
+from linearno.report import write_report
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="run folders; several are compared on one page")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="the page; RUN/report.html of the first run by default")
+    ] = None,
+) -> None:
+    """Write one HTML page, whole in itself: curves, errors, best and worst cases, slices, settings.
+
+    Example:  linearno report runs/darcy-linearno runs/darcy-transolver -o compare.html
+    """
+    with user_errors():
+        page = out or runs[0] / "report.html"
+        write_report(runs, page)
+        console.print(f"report: {page}")

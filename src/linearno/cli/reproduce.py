@@ -1,0 +1,72 @@
+"""`linearno reproduce`: tables and figures of the paper, each by its name."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from linearno.cli.shared import console, user_errors
+from linearno.core.artifacts import write_json, write_whole
+from linearno.recipes.efficiency import efficiency as efficiency_table
+from linearno.recipes.theorem import theorem1 as measure_theorem1
+from linearno.viz import convergence_figure, png_bytes
+
+app = typer.Typer(help="Tables and figures of the paper, each by its name.", no_args_is_help=True)
+Json = Annotated[Path | None, typer.Option("--json", help="also write the numbers to this file")]
+
+
+@app.command()
+def efficiency(json: Json = None) -> None:
+    """Parameters and cost of LinearNO and Transolver on the six benchmarks, beside the published figures.
+
+    MACs are counted as the paper's tool counts them: linear layers, convolutions, layer norms and softmax
+    modules, but not the attention products. FLOPs are true: all matrix products, two for a multiply-add.
+
+    Example:  linearno reproduce efficiency --json efficiency.json
+    """
+    with user_errors():
+        table = efficiency_table()
+        if json is not None:
+            counted = {b: {m: cost.counted() for m, cost in row.items()} for b, row in table.items()}
+            write_json(json, counted)
+        shown = Table("benchmark", "model", box=None, pad_edge=False)
+        for column in ("params", "paper M", "MACs G", "paper G", "FLOPs G"):
+            shown.add_column(column, justify="right")
+        shown.add_column("")
+        for benchmark, row in table.items():
+            for model, cost in row.items():
+                shown.add_row(
+                    benchmark,
+                    model,
+                    f"{cost.params:,}",
+                    f"{cost.paper_params:.2f}",
+                    f"{cost.macs_paper_convention / 1e9:.2f}",
+                    f"{cost.paper_macs:.2f}",
+                    f"{cost.flops / 1e9:.2f}",
+                    "" if cost.reproduces else "✗ the printed figure does not reproduce",
+                )
+        console.print(shown)
+
+
+@app.command()
+def theorem1(
+    out: Annotated[Path, typer.Option("--out", "-o", help="the picture")] = Path("theorem1.png"),
+    json: Json = None,
+) -> None:
+    """Theorem 1, measured: a layer on N random points nears its integral operator as N^(-1/2).
+
+    Example:  linearno reproduce theorem1 -o theorem1.png
+    """
+    with user_errors():
+        result = measure_theorem1()
+        figure = convergence_figure(result.sizes, result.errors, slope=result.slope)
+
+        def write(temporary: Path) -> None:
+            temporary.write_bytes(png_bytes(figure))
+
+        write_whole(out, write)
+        if json is not None:
+            write_json(json, asdict(result))
+        console.print(f"measured slope {result.slope:.3f} (theory -0.5); picture: {out}")

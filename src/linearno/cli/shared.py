@@ -1,0 +1,64 @@
+"""What every verb uses: the console, options, errors in one line, a progress bar."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Protocol
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Task as ProgressTask
+from rich.text import Text
+
+from linearno.core.errors import UserError
+
+console = Console()
+
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+RunArgument = Annotated[Path, typer.Argument(help="a run folder, as `linearno train` writes it")]
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """An error that the user can mend becomes one line and exit code 2; our bugs keep their traceback."""
+    try:
+        yield
+    except UserError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+class Advance(Protocol):
+    def __call__(self, n: int, description: str | None = None) -> None: ...
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: ProgressTask) -> Text:
+        return Text(f"{task.speed:.1f}/s" if task.speed else "")
+
+
+@contextmanager
+def progress_bar(description: str, total: int) -> Iterator[Advance]:
+    """A bar with rate and remaining time on a terminal; nothing elsewhere."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(description, total=total)
+
+        def advance(n: int, description: str | None = None) -> None:
+            progress.update(task, advance=n, description=description)
+
+        yield advance

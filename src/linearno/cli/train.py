@@ -1,0 +1,82 @@
+"""`linearno train`: fit a recipe and print its test error."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
+from linearno.core.config import override, read_yaml
+from linearno.core.device import describe, resolve_device
+from linearno.experiment import RunConfig, run
+from linearno.recipes import RECIPES
+from linearno.training import EpochRecord, Interrupted
+
+
+def train(
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="a recipe's name (see `linearno recipes`), or the config.yaml of a run",
+            autocompletion=lambda: list(RECIPES),
+        ),
+    ],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="change any field of the recipe; may be repeated"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="run folder; runs/RECIPE by default")] = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Fit a recipe, score it once on the test split, and write a run folder.
+
+    Stop it with Ctrl-C whenever you like: the same command goes on where it stopped.
+
+    Example:  linearno train darcy/linearno
+
+    Shorter:  linearno train darcy/linearno --set training.epochs=50 --set model.slices=96 --out runs/short
+    """
+    with user_errors():
+        config = override(open_recipe(recipe), set_ or [])
+        folder = out or Path("runs") / config.recipe.replace("/", "-")
+        metrics = run_with_bar(config, folder, device)
+        error, baseline = metrics["relative_l2"], metrics["mean_field"]["relative_l2"]
+        console.print(
+            f"test relative L2 {error['mean']:.4g} (median {error['median']:.4g}, max {error['max']:.4g}) "
+            f"on {metrics['samples']} samples; the mean field alone gives {baseline:.4g}"
+        )
+        console.print(f"run folder: {folder}   next: linearno report {folder}")
+
+
+def open_recipe(name: str) -> RunConfig:
+    if name.endswith((".yaml", ".yml")):
+        return read_yaml(Path(name), RunConfig)
+    return RECIPES[name]()
+
+
+def run_with_bar(config: RunConfig, folder: Path, device: str) -> dict[str, Any]:
+    """`run`, with a bar that shows the epochs and the loss; a stop is a message, not an accident."""
+    where = resolve_device(device)
+    console.print(f"{config.recipe} on {describe(where)}, {config.training.precision} → {folder}")
+    with stops_politely(), progress_bar(config.recipe, config.training.epochs) as advance:
+
+        def on_epoch(record: EpochRecord) -> None:
+            validation = "" if record.validation is None else f"  validation {record.validation:.4g}"
+            advance(1, f"{config.recipe}  loss {record.loss:.4g}{validation}")
+
+        return run(config, folder, where, on_epoch)
+
+
+@contextmanager
+def stops_politely() -> Iterator[None]:
+    try:
+        yield
+    except Interrupted as stop:
+        typer.echo(str(stop), err=True)
+        raise typer.Exit(128 + (stop.signal or signal.SIGINT)) from None
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command resumes from the last checkpoint", err=True)
+        raise typer.Exit(130) from None

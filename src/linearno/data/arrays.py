@@ -1,0 +1,133 @@
+"""A user's own arrays: questions in `.npz` or `.mat`, answers the same way."""
+
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy import ndarray
+from scipy.io import savemat
+from torch import Tensor
+
+from linearno.core.artifacts import write_whole
+from linearno.core.errors import UserError, did_you_mean, require
+from linearno.data.matlab import mat_shape, mat_shapes, read_mat
+from linearno.data.sample import FieldSpec
+
+ENDINGS = (".npz", ".mat")
+
+
+@dataclass(frozen=True)
+class Question:
+    """Inputs (S, N, C) and coordinates as a model takes them, and the shape in which they came."""
+
+    inputs: Tensor | None
+    coords: Tensor | None
+    leading: tuple[int, ...]  # of one field: (), (S,), (rows, columns), (S, rows, columns) …
+
+    def shape(self, answer: Tensor) -> Tensor:
+        """An output field (S, N) in the shape of the input fields."""
+        return answer.reshape(self.leading)
+
+
+def read_question(path: Path, spec: FieldSpec, *, stride: int = 1, need_coords: bool = False) -> Question:
+    """The fields that `spec` names, from a file of arrays; every mismatch is named before any work."""
+    arrays = read_arrays(path, [*spec.inputs, "coords"])
+    missing = [name for name in spec.inputs if name not in arrays]
+    if missing:
+        raise UserError(f"{path} holds no {missing[0]!r}; {did_you_mean(missing[0], array_names(path))}")
+    if (need_coords or not spec.inputs) and "coords" not in arrays:
+        raise UserError(f"{path} holds no 'coords': the points ({', '.join(spec.coords)}) to answer at")
+    fields: list[Tensor] = []
+    leading: tuple[int, ...] | None = None
+    for name in spec.inputs:
+        field, came = _field(path, name, arrays[name], spec, stride)
+        if leading not in (None, came):
+            raise UserError(f"{path}: {name} has shape {came}, the fields before it {leading}")
+        fields, leading = [*fields, field], came
+    coords = _coords(path, arrays["coords"], spec) if "coords" in arrays else None
+    inputs = torch.stack(fields, dim=-1) if fields else None
+    if coords is not None and inputs is not None and coords.shape[-2] != inputs.shape[-2]:
+        raise UserError(f"{path}: {coords.shape[-2]} points in coords, {inputs.shape[-2]} in the fields")
+    if leading is None and coords is not None:
+        leading = tuple(coords.shape[:-1])
+    return Question(inputs, coords, leading or ())
+
+
+def _field(
+    path: Path, name: str, values: ndarray, spec: FieldSpec, stride: int
+) -> tuple[Tensor, tuple[int, ...]]:
+    """One field as (S, N): on the grid of `spec`, strided to it, or as a list of points."""
+    axes = len(spec.grid) if spec.grid else 1
+    if spec.grid is not None and values.shape[-1:] != (prod(spec.grid),):
+        for axis in range(-axes, 0) if values.ndim >= axes else ():
+            values = values.take(range(0, values.shape[axis], stride), axis=axis)
+        if values.shape[-axes:] != spec.grid:
+            raise UserError(
+                f"{path}: {name} has shape {values.shape} after a stride of {stride}, "
+                f"the model answers on {spec.grid}; give that grid or use --stride"
+            )
+    else:
+        axes = 1
+    points = prod(values.shape[-axes:])
+    flat = torch.from_numpy(values.reshape(-1, points))
+    for sample, row in enumerate(flat):
+        if not row.isfinite().all():
+            raise UserError(f"{path}: {name} of sample {sample} holds NaN or infinite values")
+    return flat, tuple(values.shape)
+
+
+def _coords(path: Path, values: ndarray, spec: FieldSpec) -> Tensor:
+    if values.ndim not in (2, 3) or values.shape[-1] != len(spec.coords):
+        raise UserError(
+            f"{path}: coords has shape {values.shape}, expected (points, {len(spec.coords)}) "
+            f"or (samples, points, {len(spec.coords)})"
+        )
+    if not np.isfinite(values).all():
+        raise UserError(f"{path}: coords holds NaN or infinite values")
+    return torch.from_numpy(values)
+
+
+def read_arrays(path: Path, names: list[str]) -> dict[str, ndarray]:
+    """Those of `names` that the file holds, as float32."""
+    how = "give a .npz or .mat file"
+    require(path, how=how)
+    if path.suffix == ".mat":
+        found = mat_shapes(path, how=how)
+        return {
+            name: read_mat(path, name, tuple(slice(None) for _ in mat_shape(path, name, how=how)), how=how)
+            for name in names
+            if name in found
+        }
+    if path.suffix != ".npz":
+        raise UserError(f"{path}: expected one of {', '.join(ENDINGS)}, got {path.suffix or 'no ending'!r}")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {
+                name: np.ascontiguousarray(file[name], dtype=np.float32) for name in names if name in file
+            }
+    except (ValueError, OSError, EOFError, KeyError) as error:
+        raise UserError(f"{path} is truncated or holds no plain arrays ({error})") from None
+
+
+def array_names(path: Path) -> list[str]:
+    if path.suffix == ".mat":
+        return list(mat_shapes(path, how="give a .npz or .mat file"))
+    with np.load(path, allow_pickle=False) as file:
+        return list(file.files)
+
+
+def write_arrays(path: Path, arrays: dict[str, ndarray]) -> None:
+    """Arrays under their names as `.npz` or `.mat`, whole or not at all."""
+    if path.suffix not in ENDINGS:
+        raise UserError(f"{path}: expected one of {', '.join(ENDINGS)}, got {path.suffix or 'no ending'!r}")
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            if path.suffix == ".mat":
+                savemat(file, arrays)
+            else:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+
+    write_whole(path, write)

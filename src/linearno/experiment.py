@@ -1,0 +1,221 @@
+"""The spine: disk → sample → batch → model → metric, read downwards.
+
+Run folder   config.yaml, metrics.json, per_sample.csv, history.jsonl, model.safetensors + model.json,
+             checkpoint/, figures/
+"""
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import BeforeValidator, NonNegativeInt, SerializeAsAny
+from torch import Tensor
+
+from linearno.bundle import Bundle
+from linearno.core.artifacts import writable_folder, write_json, write_text, write_whole
+from linearno.core.config import Config, read_yaml, write_yaml
+from linearno.core.device import describe
+from linearno.core.errors import UserError, require
+from linearno.core.registry import Registry
+from linearno.data import DATASETS, DataConfig, FieldData, Sample, Scaler, Splits
+from linearno.metrics import relative_l2
+from linearno.metrics.slices import attention_rank, most_used
+from linearno.models import CONFIGS, build_model
+from linearno.nn import ModelConfig
+from linearno.training import EpochRecord, TrainingConfig, fit
+from linearno.training.checkpoint import first_difference
+from linearno.training.history import read_history
+
+log = logging.getLogger(__name__)
+
+
+def _chosen(field: str, kind: Callable[[str], type[Config]]) -> BeforeValidator:
+    """Read a part of the configuration as the class that its own `name` asks for."""
+
+    def choose(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        if "name" not in value:
+            raise UserError(f"{field}.name: missing; it says which {field} is meant")
+        try:
+            return kind(value["name"]).make(value)
+        except UserError as error:
+            raise UserError(f"{field}.{error}" if ": " in str(error) else str(error)) from None
+
+    return BeforeValidator(choose)
+
+
+class RunConfig(Config):
+    """All that determines a run. The device is not part of it: a run may move."""
+
+    recipe: str
+    seed: NonNegativeInt = 0
+    data: Annotated[SerializeAsAny[DataConfig], _chosen("data", lambda name: DATASETS[name].config)]
+    model: Annotated[SerializeAsAny[ModelConfig], _chosen("model", CONFIGS.__getitem__)]
+    training: TrainingConfig
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+Recipe = Callable[[], RunConfig]
+RECIPES: Registry[Recipe] = Registry("recipe")
+
+
+def run(
+    config: RunConfig,
+    folder: Path,
+    device: torch.device,
+    on_epoch: Callable[[EpochRecord], None] | None = None,
+) -> dict[str, Any]:
+    """Train, evaluate once on test in physical units, and write the run folder; or go on with one."""
+    claim(folder, config)
+    splits = open_splits(config.data)  # disk → samples
+    torch.manual_seed(config.seed)
+    scaler = Scaler.fit(splits.train.spec, splits.train.everything())  # train statistics only
+    model = build_model(config.model, splits.train.spec)
+    fit(  # never sees test
+        model,
+        scaler,
+        splits.train,
+        config.training,
+        seed=config.seed,
+        device=device,
+        folder=folder,
+        fingerprint=config.fingerprint,
+        on_epoch=on_epoch,
+    )
+    coords = splits.train.coords if splits.train.coords.dim() == 2 else None
+    bundle = Bundle(
+        model, scaler, splits.train.spec, coords, config.recipe, config.seed, config.training.precision
+    )
+    bundle.save(folder)
+    return evaluate(bundle, config, splits, folder)
+
+
+def claim(folder: Path, config: RunConfig) -> None:
+    """Make `folder` this run's own; one that holds another run is refused before any work."""
+    writable_folder(folder)
+    path = folder / "config.yaml"
+    if path.exists() and (there := read_yaml(path, RunConfig)) != config:
+        what = first_difference(there.model_dump(mode="json"), config.model_dump(mode="json"))
+        raise UserError(
+            f"{folder} holds a run of another configuration ({what}); choose another --out or remove it"
+        )
+    write_yaml(path, config)
+
+
+def open_splits(config: DataConfig) -> Splits:
+    splits = DATASETS[config.name].open(config)
+    log.info("data: %s", splits.source)
+    return splits
+
+
+def open_run(folder: Path) -> RunConfig:
+    """The configuration of a run folder."""
+    how = "give a run folder, as `linearno train` writes it"
+    require(folder, how=how)
+    return read_yaml(require(folder / "config.yaml", how=how), RunConfig)
+
+
+def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) -> dict[str, Any]:
+    """Score the test split in physical units, one value a sample; write the numbers and the cases."""
+    began = time.perf_counter()
+    predictions = bundle.answer(splits.test, batch=config.training.eval_batch)
+    seconds = time.perf_counter() - began
+    errors = relative_l2(predictions, splits.test.targets)
+    metrics = {
+        "split": "test",
+        "samples": len(errors),
+        "relative_l2": _summary(errors),
+        "mean_field": {"relative_l2": mean_field_error(splits)},
+        "parameters": sum(weight.numel() for weight in bundle.model.parameters()),
+        "seconds": {
+            "train": sum(record.seconds for record in read_history(folder / "history.jsonl")),
+            "evaluate": seconds,
+        },
+        "data": splits.source,
+        "device": describe(bundle.device),
+        "precision": bundle.precision,
+        "protocol": _protocol(config.training),
+    }
+    write_json(folder / "metrics.json", metrics)
+    lines = [f"{i},{error:.9g}\n" for i, error in enumerate(errors.tolist())]
+    write_text(folder / "per_sample.csv", "sample,relative_l2\n" + "".join(lines))
+    write_cases(folder / "figures" / "cases.npz", bundle, splits.test, predictions, errors)
+    return metrics
+
+
+def mean_field_error(splits: Splits) -> float:
+    """The error of the simplest answer there is: the mean of the training targets, for every sample."""
+    mean = splits.train.targets.mean(dim=0)
+    return relative_l2(mean.expand_as(splits.test.targets), splits.test.targets).mean().item()
+
+
+def _summary(errors: Tensor) -> dict[str, Any]:
+    return {
+        "mean": errors.mean().item(),
+        "median": errors.median().item(),
+        "std": errors.std(correction=0).item(),
+        "max": errors.max().item(),
+        "unit": "dimensionless",
+    }
+
+
+def write_cases(path: Path, bundle: Bundle, test: FieldData, predictions: Tensor, errors: Tensor) -> None:
+    """The numbers behind the pictures: best, median and worst case, and the slices of the median one."""
+    order = errors.argsort()
+    index = order[torch.tensor([0, len(order) // 2, -1])]
+    case = test.batch(index)
+    arrays = {
+        "sample": index,
+        "error": errors[index],
+        "coords": case.coords,
+        "targets": case.targets,
+        "predictions": predictions[index],
+    }
+    if case.inputs is not None:
+        arrays["inputs"] = case.inputs
+    arrays |= _slice_maps(bundle, test.batch(index[1:2]))
+    plain = {name: tensor.cpu().numpy() for name, tensor in arrays.items()}
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **plain)
+
+    write_whole(path, write)
+
+
+@torch.no_grad()
+def _slice_maps(bundle: Bundle, sample: Sample) -> dict[str, Tensor]:
+    sample, scaler = sample.to(bundle.device), bundle.scaler
+    layers = bundle.model.slice_weights(
+        scaler.coords.encode(sample.coords), scaler.encode_inputs(sample.inputs)
+    )
+    maps: dict[str, list[Tensor]] = {}
+    for phi, psi in ((phi[0], psi[0]) for phi, psi in layers):  # H N M
+        found = {
+            "phi_dominant": phi.argmax(dim=-1).to(torch.uint16),
+            "psi_dominant": psi.argmax(dim=-1).to(torch.uint16),
+            "phi_slice": most_used(phi),
+            "psi_slice": most_used(psi),
+            "rank": attention_rank(phi, psi),
+        }
+        for name, tensor in found.items():
+            maps.setdefault(name, []).append(tensor)
+    return {name: torch.stack(parts) for name, parts in maps.items()} | {
+        "slices": torch.tensor(phi.shape[-1])
+    }
+
+
+def _protocol(training: TrainingConfig) -> str:
+    if training.validation:
+        return f"best epoch on {training.validation} validation samples held out of train"
+    return "last epoch, no validation (the paper's protocol)"

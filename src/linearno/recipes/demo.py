@@ -1,0 +1,35 @@
+"""A small Darcy problem that a laptop solves, learns and shows in a minute or two: not a benchmark."""
+
+from pathlib import Path
+from typing import Any
+
+from linearno.data import DarcyConfig
+from linearno.experiment import RECIPES, RunConfig
+from linearno.models import CONFIGS
+from linearno.training import TrainingConfig
+
+RESOLUTION = 85  # solved on 85×85, learned on every third point: 29×29
+DATA = DarcyConfig(root=Path("demo/data"), train=1000, test=100, stride=3, source="generated")
+SIZE = {"width": 48, "depth": 3, "heads": 4, "slices": 24, "stem": "conv"}
+TRAINING = TrainingConfig(epochs=12, batch=8, lr=2e-3, weight_decay=1e-5, clip=1.0, eval_batch=20)
+
+
+def _demo(model: str, **settings: Any) -> RunConfig:
+    return RunConfig(
+        recipe=f"demo/{model}",
+        data=DATA,
+        model=CONFIGS[model].make({"name": model} | SIZE | settings),
+        training=TRAINING,
+    )
+
+
+@RECIPES.register("demo/linearno")
+def demo_linearno() -> RunConfig:
+    """A small LinearNO on 29×29 Darcy flow."""
+    return _demo("linearno", merge_layers=2)
+
+
+@RECIPES.register("demo/transolver")
+def demo_transolver() -> RunConfig:
+    """A small Transolver on the same data, with the same epochs."""
+    return _demo("transolver")

@@ -1,0 +1,102 @@
+"""One HTML page from run folders: no scripts, nothing loaded from elsewhere."""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from linearno.core.artifacts import write_text
+from linearno.core.provenance import package_version
+from linearno.report import pictures
+from linearno.report.markup import Markup, join, tag
+from linearno.report.read import Run, read_runs
+from linearno.report.summary import epochs, headline, model_name, provenance, recipe, summary
+
+
+def write_report(folders: Sequence[Path], out: Path) -> None:
+    """Write the page `out` on one or several runs, whole or not at all."""
+    write_text(out, page(read_runs(folders)))
+
+
+def page(runs: list[Run]) -> str:
+    """The whole page."""
+    overview, figures = ("summary", "Summary", summary(runs)), _shared_figures(runs)
+    each = [_run_section(run, place) for place, run in enumerate(runs)]
+    title = " and ".join(run.name for run in runs) if len(runs) < 3 else f"{len(runs)} runs compared"
+    style = files("linearno.report").joinpath("style.css").read_text(encoding="utf-8")
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", f"{title} · linearno"),
+        tag("style", Markup(style)),
+    )
+    links = (tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name, _ in (overview, *figures, *each))
+    main = tag(
+        "main",
+        _section(*overview),
+        tag("div", *(_section(*figure) for figure in figures), class_="figures three"),
+        *(_section(*run) for run in each),
+    )
+    body = tag(
+        "body",
+        tag("header", tag("p", "linearno report", class_="quiet"), tag("h1", title), headline(runs)),
+        tag("nav", tag("h2", "Contents"), tag("ul", *links), aria_label="Contents"),
+        main,
+        tag("footer", f"Written by linearno {package_version('linearno') or ''} from the run folders alone."),
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+Section = tuple[str, str, Markup]  # anchor, title, content
+
+
+def _shared_figures(runs: list[Run]) -> list[Section]:
+    """Figures of all runs together; one that no run has data for is left out with its heading."""
+    figures = [
+        ("training", "Training", pictures.training(runs)),
+        ("errors", "Errors", pictures.errors(runs)),
+        ("rank", "Attention rank", pictures.rank(runs)),
+    ]
+    return [(anchor, title, figure) for anchor, title, figure in figures if figure is not None]
+
+
+def _run_section(run: Run, place: int) -> Section:
+    anchor = f"run-{place + 1}"
+    parts = [
+        tag("p", f"Recipe {recipe(run)}, model {model_name(run)}, {epochs(run)} epochs.", class_="quiet")
+    ]
+    if missing := _missing(run):
+        parts.append(
+            tag("p", f"This folder holds no {missing}: what depends on it is left out.", class_="note")
+        )
+    for key, title, content in (
+        ("cases", "Best, median and worst case", pictures.cases(run)),
+        ("slices", "Slices", pictures.slices(run)),
+        ("source", "Where it comes from", provenance(run)),
+    ):
+        if content is not None:
+            parts += [_heading("h3", f"{anchor}-{key}", title), content]
+    return anchor, f"Run: {run.name}", join(parts)
+
+
+def _section(anchor: str, title: str, content: Markup) -> Markup:
+    return tag("section", _heading("h2", anchor, title), content)
+
+
+def _heading(level: str, anchor: str, title: str) -> Markup:
+    """A heading that is also a link to itself."""
+    return tag(level, tag("a", title, href=f"#{anchor}"), id=anchor)
+
+
+def _missing(run: Run) -> str:
+    """The files that a finished run has and this one has not."""
+    there = {
+        "config.yaml": run.settings,
+        "model.json": run.card,
+        "metrics.json": run.metrics,
+        "history.jsonl": run.history,
+        "per_sample.csv": run.errors is not None,
+        "figures/cases.npz": run.cases is not None,
+    }
+    names = [name for name, found in there.items() if not found]
+    return " and no ".join(names)

@@ -1,0 +1,185 @@
+"""A run folder read. Axes: S samples, K cases, N points, X coordinates, C channels, L layers, H heads."""
+
+import csv
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from jaxtyping import Float, Integer
+from numpy import ndarray
+
+from linearno.core.artifacts import read_json
+from linearno.core.errors import UserError, require
+from linearno.data import FieldSpec
+from linearno.training.history import EpochRecord, read_history
+
+FORMAT = 1
+HOW = "give a run folder, as `linearno train` writes it"
+SLICE_MAPS = ("phi_dominant", "psi_dominant", "phi_slice", "psi_slice")
+AGAIN = "evaluate the run again to write it anew"
+
+
+@dataclass(frozen=True)
+class Slices:
+    """What each head of each layer attends to, in the median case; `bound` is M."""
+
+    phi_dominant: Integer[ndarray, "L H N"]
+    psi_dominant: Integer[ndarray, "L H N"]
+    phi_slice: Float[ndarray, "L H N"]
+    psi_slice: Float[ndarray, "L H N"]
+    rank: Float[ndarray, "L H"]
+    bound: int
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Best, median and worst sample, in physical units."""
+
+    spec: FieldSpec
+    sample: Integer[ndarray, "K"]
+    error: Float[ndarray, "K"]
+    coords: Float[ndarray, "K N X"]
+    inputs: Float[ndarray, "K N C_in"] | None
+    targets: Float[ndarray, "K N C"]
+    predictions: Float[ndarray, "K N C"]
+    slices: Slices | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a folder holds; a part that is not there is empty or None."""
+
+    name: str
+    settings: str  # config.yaml, as it stands
+    config: dict[str, Any]
+    card: dict[str, Any]  # model.json
+    metrics: dict[str, Any]
+    history: list[EpochRecord]
+    errors: Float[ndarray, "S"] | None
+    cases: Cases | None
+
+
+def read_runs(folders: Sequence[Path]) -> list[Run]:
+    """The runs in these folders, named by as much of their paths as tells them apart."""
+    distinct = list(dict.fromkeys(folder.resolve() for folder in folders))
+    if not distinct:
+        raise UserError("a report needs at least one run folder")
+    parts = 1
+    while len({folder.parts[-parts:] for folder in distinct}) < len(distinct):
+        parts += 1
+    return [read_run(folder, "/".join(folder.parts[-parts:])) for folder in distinct]
+
+
+def read_run(folder: Path, name: str) -> Run:
+    require(folder, how=HOW)
+    if not (folder / "config.yaml").exists() and not (folder / "model.json").exists():
+        raise UserError(f"{folder} is not a run: it holds neither config.yaml nor model.json; {HOW}")
+    card = _record(folder / "model.json")
+    if card and card.get("format") != FORMAT:
+        raise UserError(f"{folder} has format {card.get('format')}, this version reads {FORMAT}")
+    settings, config = _config(folder / "config.yaml")
+    return Run(
+        name=name,
+        settings=settings,
+        config=config,
+        card=card,
+        metrics=_record(folder / "metrics.json"),
+        history=read_history(folder / "history.jsonl"),
+        errors=_errors(folder / "per_sample.csv"),
+        cases=_cases(folder / "figures" / "cases.npz", card),
+    )
+
+
+def _record(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    value = read_json(path, how=HOW)
+    if not isinstance(value, dict):
+        raise UserError(f"{path} holds no record of names and values; {HOW}")
+    return value
+
+
+def _config(path: Path) -> tuple[str, dict[str, Any]]:
+    if not path.exists():
+        return "", {}
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = yaml.safe_load(text)
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise UserError(f"{path} is not valid YAML; {HOW}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path} holds no configuration; expected fields and values")
+    return text, values
+
+
+def _errors(path: Path) -> Float[ndarray, "S"] | None:
+    if not path.exists():
+        return None
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return np.array([float(row["relative_l2"]) for row in csv.DictReader(file)], dtype=float)
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{path}: expected the columns sample,relative_l2 with numbers; {AGAIN}") from None
+
+
+def _cases(path: Path, card: dict[str, Any]) -> Cases | None:
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as disk:
+            arrays = {name: disk[name] for name in disk.files}
+        spec = FieldSpec.make(card["spec"]) if "spec" in card else _nameless(arrays)
+        _check(arrays, spec)
+    except KeyError as missing:
+        raise UserError(f"{path} lacks the array {missing}; {AGAIN}") from None
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is damaged or not a file of cases ({error}); {AGAIN}") from None
+    slices = None
+    if "rank" in arrays:
+        maps = {name: arrays[name] for name in SLICE_MAPS}
+        slices = Slices(**maps, rank=arrays["rank"].astype(float), bound=int(arrays["slices"]))
+    parts = ("sample", "error", "coords", "targets", "predictions")
+    return Cases(
+        spec=spec, inputs=arrays.get("inputs"), slices=slices, **{name: arrays[name] for name in parts}
+    )
+
+
+def _nameless(arrays: dict[str, ndarray]) -> FieldSpec:
+    """Names for the channels of a run that did not get as far as writing its own."""
+
+    def names(kind: str, part: str) -> tuple[str, ...]:
+        return tuple(f"{kind} {i + 1}" for i in range(arrays[part].shape[-1] if part in arrays else 0))
+
+    return FieldSpec(
+        coords=names("coordinate", "coords"),
+        inputs=names("input", "inputs"),
+        outputs=names("output", "targets"),
+    )
+
+
+def _check(arrays: dict[str, ndarray], spec: FieldSpec) -> None:
+    """Shapes that do not fit are named here rather than in the middle of a figure."""
+    if arrays["coords"].ndim != 3:
+        raise ValueError(f"coords has {arrays['coords'].ndim} axes, expected 3")
+    count, points, _ = arrays["coords"].shape
+    expected: dict[str, tuple[int, ...]] = {
+        "sample": (count,),
+        "error": (count,),
+        "coords": (count, points, len(spec.coords)),
+        "targets": (count, points, len(spec.outputs)),
+        "predictions": (count, points, len(spec.outputs)),
+    }
+    if "inputs" in arrays:
+        expected["inputs"] = (count, points, len(spec.inputs))
+    if "rank" in arrays:
+        heads = arrays["rank"].shape
+        expected |= {"slices": ()} | dict.fromkeys(SLICE_MAPS, (*heads, points))
+    for name, shape in expected.items():
+        if arrays[name].shape != shape:
+            raise ValueError(f"{name} has shape {arrays[name].shape}, expected {shape}")
+    if spec.points is not None and spec.points != points:
+        raise ValueError(f"{points} points do not fill the grid {spec.grid}")

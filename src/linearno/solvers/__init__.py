@@ -1,0 +1,1 @@
+"""Solvers that make data: one equation a file, random state passed in, no files."""

@@ -1,0 +1,26 @@
+"""Gaussian random fields on the unit square."""
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from scipy.fft import idctn
+
+
+def neumann_field(
+    rng: np.random.Generator, size: int, *, alpha: float = 2.0, tau: float = 3.0
+) -> Float[ndarray, "K K"]:
+    """A draw of  g ~ N(0, (−Δ + τ²)^−α)  at the K×K cell centres, with ∂g/∂n = 0 and mean zero.
+
+    The eigenfunctions are cos(iπx) cos(jπy), so g is the inverse cosine transform of independent normals
+    whose deviations are `neumann_deviations`.
+    """
+    modes = rng.standard_normal((size, size)) * neumann_deviations(size, alpha=alpha, tau=tau)
+    return idctn(modes, type=2, norm="ortho")
+
+
+def neumann_deviations(size: int, *, alpha: float, tau: float) -> Float[ndarray, "K K"]:
+    """K τ^(α−1) (π²(i² + j²) + τ²)^(−α/2) for mode (i, j) of the orthonormal transform; 0 for the mean."""
+    k = np.arange(size)
+    deviations = size * tau ** (alpha - 1) * (np.pi**2 * (k[:, None] ** 2 + k**2) + tau**2) ** (-alpha / 2)
+    deviations[0, 0] = 0
+    return deviations

@@ -1,0 +1,51 @@
+"""How a model is trained. The defaults are the published LinearNO settings on Darcy flow."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
+
+from linearno.core.config import Config
+from linearno.core.device import Precision
+from linearno.training.losses import LossConfig
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class TrainingConfig(Config):
+    """Optimiser, schedule, loss and protocol of a run.
+
+    `accumulate` batches make one optimiser step. `ema` is the decay of averaged weights, which then are the
+    result. `validation` training samples (the last of a seeded permutation) are held out and choose the epoch
+    whose weights are the result; 0 is the paper's protocol: no validation, the last epoch.
+    """
+
+    epochs: PositiveInt = 500
+    batch: PositiveInt = 4
+    accumulate: PositiveInt = 1
+    optimizer: Literal["adamw", "adam"] = "adamw"
+    lr: Positive = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)  # `onecycle` cycles the first between 0.95 and 0.85
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-6
+    clip: Positive | None = 1.0  # largest gradient norm; null: no clipping
+    schedule: Literal["onecycle", "cosine", "constant"] = "onecycle"
+    schedule_every: Literal["step", "epoch"] = "step"
+    precision: Precision = "fp32"
+    ema: float | None = None
+    validation: NonNegativeInt = 0
+    checkpoint_epochs: PositiveInt = 1
+    eval_batch: PositiveInt = 1
+    loss: LossConfig = LossConfig()
+
+    @field_validator("betas")
+    @classmethod
+    def _betas_are_decays(cls, betas: tuple[float, float]) -> tuple[float, float]:
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"expected two decays in [0, 1), such as [0.9, 0.999]; got {list(betas)}")
+        return betas
+
+    @field_validator("ema")
+    @classmethod
+    def _ema_is_a_decay(cls, ema: float | None) -> float | None:
+        if ema is not None and not 0 < ema < 1:
+            raise ValueError(f"expected a decay between 0 and 1, such as 0.999, or null for none; got {ema}")
+        return ema

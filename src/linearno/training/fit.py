@@ -1,0 +1,224 @@
+"""Training from first to last epoch: stopped at any step and resumed, it gives what it would have given."""
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from linearno.core.artifacts import writable_folder
+from linearno.core.device import describe, set_matmul_precision
+from linearno.core.errors import UserError
+from linearno.core.randomness import torch_generator
+from linearno.data.benchmark import FieldData
+from linearno.data.scaler import Scaler
+from linearno.metrics.norms import relative_l2
+from linearno.training.checkpoint import Checkpoints
+from linearno.training.config import TrainingConfig
+from linearno.training.ema import Ema
+from linearno.training.history import EpochRecord, append_history, cut_history
+from linearno.training.interrupt import Interrupted, StopRequest, stop_on_signals
+from linearno.training.losses import Loss, make_loss
+from linearno.training.optimizer import make_optimizer
+from linearno.training.predict import predict
+from linearno.training.schedule import Schedule
+from linearno.training.state import TrainState
+from linearno.training.step import train_step
+
+log = logging.getLogger(__name__)
+
+
+def fit(
+    model: nn.Module,
+    scaler: Scaler,
+    train: FieldData,
+    config: TrainingConfig,
+    *,
+    seed: int,
+    device: torch.device,
+    folder: Path,
+    fingerprint: str,
+    on_epoch: Callable[[EpochRecord], None] | None = None,
+) -> None:
+    """Train `model` in place, or go on where the checkpoint in `folder` stands.
+
+    `fingerprint` identifies the whole configuration: a folder that holds another one is refused. `folder`
+    gets `history.jsonl` and `checkpoint/`. Ctrl-C and SIGTERM raise `Interrupted` once a checkpoint is
+    written. The initial weights, the data, `config` and `seed` determine the result, on a CPU to the bit.
+    """
+    writable_folder(folder)
+    set_matmul_precision(config.precision)
+    settings = {"seed": seed, "training": config.model_dump(mode="json")}
+    fitted, held_out = hold_out(train, config.validation, seed)
+    run = _Run(
+        config=config,
+        seed=seed,
+        scaler=scaler.to(device),
+        data=fitted.to(device),
+        held_out=held_out,
+        loss=make_loss(config.loss, train.spec.grid),
+        state=_start(model.to(device), config, samples=len(fitted), device=device),
+        checkpoints=Checkpoints(folder / "checkpoint", fingerprint, settings),
+        history=folder / "history.jsonl",
+    )
+    run.resume()
+    with stop_on_signals() as stop:
+        run.train(stop, on_epoch)
+    run.state.load_result()
+
+
+def hold_out(train: FieldData, count: int, seed: int) -> tuple[FieldData, FieldData | None]:
+    """What to train on and what to validate on: the last `count` samples of a seeded permutation."""
+    if count >= len(train):
+        raise UserError(f"training.validation={count} leaves none of {len(train)} samples to train on")
+    if count == 0:
+        return train, None
+    order = torch.randperm(len(train), generator=torch_generator(seed))
+    return train.subset(order[:-count]), train.subset(order[-count:])
+
+
+def _start(model: nn.Module, config: TrainingConfig, *, samples: int, device: torch.device) -> TrainState:
+    steps = ceil(samples / (config.batch * config.accumulate))
+    optimizer = make_optimizer(model, config)
+    return TrainState(
+        model=model,
+        optimizer=optimizer,
+        schedule=Schedule(optimizer, config, steps),
+        ema=None if config.ema is None else Ema(model, config.ema),
+        losses=torch.zeros(steps, device=device),
+        grad_norms=torch.zeros(steps, device=device),
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What stays the same during a run, around the state that changes."""
+
+    config: TrainingConfig
+    seed: int
+    scaler: Scaler
+    data: FieldData
+    held_out: FieldData | None
+    loss: Loss
+    state: TrainState
+    checkpoints: Checkpoints
+    history: Path
+
+    def resume(self) -> None:
+        """Go to the last checkpoint, or to a start that depends on the seed alone."""
+        torch.manual_seed(self.seed)  # dropout and the like
+        if saved := self.checkpoints.read():
+            self.state.unpack(*saved)
+        cut_history(self.history, self.state.epoch)
+        device, precision = self.state.device, self.config.precision
+        if precision == "tf32" and device.type == "cpu":
+            log.warning("tf32 was asked for; a CPU has none and computes in fp32")
+        parameters = sum(weight.numel() for weight in self.state.model.parameters())
+        log.info("%s; %s; %d parameters; %d samples", describe(device), precision, parameters, len(self.data))
+        log.info("%d steps done of %d epochs", self.state.total_steps, self.config.epochs)
+
+    def train(self, stop: StopRequest, on_epoch: Callable[[EpochRecord], None] | None) -> None:
+        while self.state.epoch < self.config.epochs:
+            self.train_epoch(stop)
+            stopping = stop.number  # read once: what comes later waits for the next step
+            record = self.close_epoch(stopping=stopping is not None)
+            if on_epoch:
+                on_epoch(record)
+            if stopping is not None:
+                raise Interrupted(stopping, record.epoch, len(self.state.losses))
+        if stop.number is not None:
+            raise Interrupted(stop.number, self.config.epochs, len(self.state.losses))
+
+    def train_epoch(self, stop: StopRequest) -> None:
+        """The rest of the running epoch. Its order is drawn from seed and epoch alone."""
+        state, config = self.state, self.config
+        order = torch.randperm(len(self.data), generator=torch_generator(self.seed, state.epoch))
+        steps = order.to(state.device).split(config.batch * config.accumulate)
+        state.model.train()
+        started = time.perf_counter() - state.seconds
+        for index in steps[state.step :]:
+            self._step(index)
+            state.seconds = time.perf_counter() - started
+            if stop.number is not None and state.step < len(steps):
+                self._check_finite()
+                self._save()
+                raise Interrupted(stop.number, state.epoch + 1, state.step)
+        self._check_finite()  # on CUDA the first wait for the device in this epoch
+        state.seconds = time.perf_counter() - started
+
+    def close_epoch(self, *, stopping: bool) -> EpochRecord:
+        """Validate, write the history, and a checkpoint where one is due."""
+        state, config = self.state, self.config
+        state.schedule.after_epoch()
+        record = self._record(self._validate())
+        state.epoch, state.step, state.seconds = state.epoch + 1, 0, 0.0
+        state.losses.zero_()
+        state.grad_norms.zero_()
+        append_history(self.history, record)  # before the checkpoint: a resumed run cuts, it cannot add
+        if stopping or state.epoch % config.checkpoint_epochs == 0 or state.epoch == config.epochs:
+            self._save()
+        return record
+
+    def _step(self, index: Tensor) -> None:
+        state, config = self.state, self.config
+        batches = [self.data.batch(part) for part in index.split(config.batch)]
+        loss, grad_norm = train_step(state.model, self.scaler, batches, self.loss, state.optimizer, config)
+        state.losses[state.step], state.grad_norms[state.step] = loss, grad_norm
+        state.lr = float(state.optimizer.param_groups[0]["lr"])
+        state.schedule.after_step()
+        if state.ema:
+            state.ema.update(state.model)
+        state.step += 1
+        if index.device.type == "cpu":
+            self._check_finite()
+
+    def _check_finite(self) -> None:
+        state = self.state
+        bad = ~(state.losses + state.grad_norms).isfinite()
+        if bad.any():
+            where = f"epoch {state.epoch + 1}, step {int(bad.nonzero()[0]) + 1}"
+            raise UserError(
+                f"the loss or its gradient is not finite at {where}; the last good checkpoint is kept; "
+                "try a lower training.lr, training.precision=fp32 or training.clip=1"
+            )
+
+    def _validate(self) -> float | None:
+        """Mean relative L2 of the held-out samples, with the weights that would be the result."""
+        state, config = self.state, self.config
+        if self.held_out is None:
+            return None
+        with state.ema.lent_to(state.model) if state.ema else nullcontext():
+            prediction = predict(
+                state.model,
+                self.scaler,
+                self.held_out,
+                batch=config.eval_batch,
+                device=state.device,
+                precision=config.precision,
+            )
+            error = relative_l2(prediction, self.held_out.targets.cpu()).mean().item()
+            state.keep_if_best(error)
+        return error
+
+    def _record(self, validation: float | None) -> EpochRecord:
+        state, samples = self.state, len(self.data)
+        sizes = torch.full_like(state.losses, self.config.batch * self.config.accumulate).double().cpu()
+        sizes[-1] = samples - sizes[:-1].sum()
+        return EpochRecord(
+            epoch=state.epoch + 1,
+            step=state.total_steps,
+            loss=float(sizes @ state.losses.cpu().double()) / samples,
+            lr=state.lr,
+            grad_norm=state.grad_norms.cpu().double().mean().item(),
+            seconds=state.seconds,
+            samples_per_second=samples / state.seconds,
+            validation=validation,
+        )
+
+    def _save(self) -> None:
+        self.checkpoints.write(self.state.total_steps, *self.state.pack())

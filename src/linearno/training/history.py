@@ -1,0 +1,54 @@
+"""`history.jsonl`: one line of JSON for each finished epoch."""
+
+import logging
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from linearno.core.artifacts import write_text
+from linearno.core.config import Config
+from linearno.core.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+class EpochRecord(Config):
+    """What one epoch did. Counts start at one."""
+
+    epoch: int
+    step: int  # optimiser steps since the start of the run
+    loss: float  # mean per sample
+    lr: float  # of the epoch's last step
+    grad_norm: float  # mean over the epoch's steps, before clipping
+    seconds: float  # training alone: no validation, no checkpoint
+    samples_per_second: float
+    validation: float | None = None  # mean relative L2 of the held-out samples
+
+
+def append_history(path: Path, record: EpochRecord) -> None:
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(record.model_dump_json() + "\n")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}; choose another folder") from None
+
+
+def cut_history(path: Path, epochs: int) -> None:
+    """Forget what came after `epochs`, the last lines of a killed run, so that they can be written again."""
+    records = [record for record in read_history(path) if record.epoch <= epochs]
+    if len(records) < epochs:
+        log.warning("%s lacks %d of the %d epochs already trained", path, epochs - len(records), epochs)
+    write_text(path, "".join(record.model_dump_json() + "\n" for record in records))
+
+
+def read_history(path: Path) -> list[EpochRecord]:
+    """The records of a run folder; a line that a kill cut short is left out."""
+    if not path.exists():
+        return []
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            records.append(EpochRecord.model_validate_json(line))
+        except ValidationError:
+            log.warning("%s holds a line that is no record: %.60s", path, line)
+    return records

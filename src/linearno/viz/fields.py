@@ -1,0 +1,198 @@
+"""Fields at points, on a grid or scattered. Axes: N points, X coordinates, R rows and Q columns of a grid."""
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy import ndarray
+
+from linearno.viz.mesh import corners, triangulate
+from linearno.viz.style import FONT, WIDTH, literal
+
+FIELD, INPUT, ERROR = "viridis", "cividis", "magma"  # perceptually uniform, safe for colour-blind readers
+MARGINS_ACROSS = (0.75, 1.0, 0.1), (0.7, 0.3, 0.15), (0.1, 0.4, 0.4)  # inches in 1-D, 2-D and 3-D: left,
+MARGINS_DOWN = (0.7, 0.85, 0.6), (0.7, 1.1, 1.3), (0.7, 1.2, 0.9)  # between, right; top, between, bottom
+FLAT = 0.45  # height over width below which panels stand one above the other
+MOST_POINTS = 20_000  # of a 3-D cloud: more cannot be told apart
+
+Coords = Float[ndarray, "N X"]
+Values = Float[ndarray, "N"]
+Grid = tuple[int, ...] | None
+Limits = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample and one output channel in physical units; labels say name and unit."""
+
+    coords: Coords
+    truth: Values
+    prediction: Values
+    input: Values | None = None  # None: the points themselves are the input
+    axis_labels: tuple[str, ...] = ("x", "y", "z")
+    input_label: str = ""
+    output_label: str = ""
+    grid: Grid = None
+
+
+def case_figure(case: Case, *, title: str = "") -> Figure:
+    """Input, truth, prediction, |error|: truth and prediction on one scale, the error on its own."""
+    figure, panels = _panels(case.coords, 4)
+    figure.suptitle(literal(title), fontsize=FONT + 1)
+    both = limits(case.truth, case.prediction)
+    error = np.abs(case.prediction - case.truth)
+    if case.input is None:
+        draw_points(panels[0], case.coords)
+        _finish(panels[0], f"input: {len(case.coords)} points", "")
+    else:
+        draw_field(panels[0], case.coords, case.input, case.grid, limits(case.input), INPUT)
+        _finish(panels[0], "input", case.input_label)
+    for axes, name, values, scale, colors in (
+        (panels[1], "truth", case.truth, both, FIELD),
+        (panels[2], "prediction", case.prediction, both, FIELD),
+        (panels[3], "absolute error", error, (0.0, limits(error)[1]), ERROR),
+    ):
+        draw_field(axes, case.coords, values, case.grid, scale, colors)
+        _finish(axes, name, case.output_label)
+    _name_axes(panels, case.axis_labels)
+    return figure
+
+
+def field_figure(
+    coords: Coords,
+    values: Values,
+    *,
+    label: str,
+    axis_labels: tuple[str, ...] = ("x", "y", "z"),
+    grid: Grid = None,
+    title: str = "",
+) -> Figure:
+    """One field with its colour bar."""
+    figure, panels = _panels(coords, 1)
+    draw_field(panels[0], coords, values, grid, limits(values), FIELD)
+    _finish(panels[0], title, label)
+    _name_axes(panels, axis_labels)
+    return figure
+
+
+def limits(*fields: Values) -> Limits:
+    """The least and the greatest finite value of all fields together, never equal."""
+    values = np.concatenate(fields)
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return 0.0, 1.0
+    low, high = float(values.min()), float(values.max())
+    margin = 0.0 if high > low else 0.5 * abs(high) or 0.5
+    return low - margin, high + margin
+
+
+def draw_field(axes: Any, coords: Coords, values: Values, grid: Grid, scale: Limits, colors: str) -> None:
+    """A line in 1-D; cells around the points of a 2-D grid; triangles between scattered points; a 3-D cloud.
+
+    The coordinates place the values, so a grid may be curved and its rows may run along any axis.
+    """
+    look: dict[str, Any] = {"cmap": colors, "vmin": scale[0], "vmax": scale[1]}
+    if coords.shape[1] == 1:
+        order = np.argsort(coords[:, 0])
+        axes.plot(coords[order, 0], values[order])
+        margin = 0.04 * (scale[1] - scale[0])
+        axes.set_ylim(scale[0] - margin, scale[1] + margin)
+    elif coords.shape[1] > 2:
+        some = slice(None, None, ceil(len(coords) / MOST_POINTS))
+        axes.scatter(*coords[some, :3].T, c=values[some], s=3, **look)
+    elif grid is not None and len(grid) == 2:
+        x, y = (corners(axis.reshape(grid)) for axis in coords.T)
+        axes.pcolormesh(x, y, values.reshape(grid), rasterized=True, **look)
+    elif (mesh := triangulate(coords)) is not None and np.isfinite(values).all():
+        axes.tripcolor(mesh, values, shading="gouraud", **look)
+    else:
+        axes.scatter(*coords.T, c=values, s=dot_size(len(coords)), **look)
+
+
+def draw_points(axes: Any, coords: Coords) -> None:
+    """Where the points are, and nothing else."""
+    some = coords[:: ceil(len(coords) / MOST_POINTS), :3]
+    columns = some.T if some.shape[1] > 1 else (some[:, 0], np.zeros(len(some)))
+    axes.scatter(*columns, color="#444444", s=dot_size(len(coords)) / 4)
+
+
+def dot_size(points: int, inches: float = 2.4) -> float:
+    """The area in square points of a dot that tiles a panel `inches` wide with `points` of its kind."""
+    return float(np.clip((72 * inches) ** 2 / points, 1, 60))
+
+
+def shape_of(coords: Coords) -> tuple[float, bool]:
+    """Height over width of a panel, and whether both axes have one scale in it."""
+    if coords.shape[1] != 2:
+        return (0.7 if coords.shape[1] == 1 else 1.0), False
+    width, height = np.ptp(coords, axis=0)
+    ratio = float(height / width) if width > 0 and height > 0 else 1.0
+    return (ratio, True) if 0.2 <= ratio <= 2 else (0.8, False)
+
+
+def _panels(coords: Coords, count: int) -> tuple[Figure, list[Any]]:
+    """A figure with `count` panels: in two columns, or one above the other where they are flat.
+
+    Placed by hand, in inches: layout engines know neither equal scales nor what stands below a panel.
+    """
+    ratio, equal = shape_of(coords)
+    columns = 1 if ratio < FLAT or count == 1 else 2
+    rows = ceil(count / columns)
+    left, between, right = MARGINS_ACROSS[min(coords.shape[1], 3) - 1]
+    top, gap, bottom = MARGINS_DOWN[min(coords.shape[1], 3) - 1]
+    width = (WIDTH - left - right - between * (columns - 1)) / columns
+    height = width * ratio
+    total = top + rows * height + (rows - 1) * gap + bottom
+    figure = Figure(figsize=(WIDTH, total), facecolor="white")
+    place = {
+        "left": left / WIDTH,
+        "right": 1 - right / WIDTH,
+        "bottom": bottom / total,
+        "top": 1 - top / total,
+    }
+    gaps = {"wspace": between / width, "hspace": gap / height}
+    kind = {"projection": "3d"} if coords.shape[1] > 2 else {"aspect": "equal" if equal else "auto"}
+    shared = coords.shape[1] == 2
+    panels = figure.subplots(
+        rows, columns, squeeze=False, sharex=shared, sharey=shared, subplot_kw=kind, gridspec_kw=place | gaps
+    )
+    return figure, list(panels.flat)
+
+
+def _finish(axes: Any, title: str, label: str) -> None:
+    """Title, and a colour bar below the panel; in 1-D the label stands at the axis."""
+    axes.set_title(literal(title), fontsize=FONT)
+    axes.tick_params(labelsize=FONT - 2)
+    if axes.lines:
+        axes.set_ylabel(literal(label), fontsize=FONT)
+        axes.grid(True, color="#dddddd", linewidth=0.8)
+    elif axes.collections[0].get_array() is not None:
+        last = axes.get_subplotspec().is_last_row()
+        inches = axes.get_position().height * axes.figure.get_figheight()
+        down = 0.35 if axes.name == "3d" else 0.7 if last else 0.25  # below the axis's own numbers
+        bar = axes.figure.colorbar(
+            axes.collections[0],
+            cax=axes.inset_axes((0, -down / inches, 1, 0.12 / inches)),
+            orientation="horizontal",
+        )
+        bar.set_label(literal(label), fontsize=FONT - 1, loc="left")
+        bar.locator = MaxNLocator(4)
+        bar.formatter.set_powerlimits((-2, 3))
+        bar.ax.tick_params(labelsize=FONT - 2)
+        bar.ax.xaxis.get_offset_text().set_fontsize(FONT - 2)
+
+
+def _name_axes(panels: list[Any], names: tuple[str, ...]) -> None:
+    """Names of the coordinates, in 2-D at the outer panels only; a 3-D panel has no room for them."""
+    for axes in panels:
+        axes.locator_params(nbins=4)
+        if axes.name == "3d":
+            continue
+        axes.set_xlabel(literal(names[0]), fontsize=FONT)
+        if not axes.lines and len(names) > 1:
+            axes.set_ylabel(literal(names[1]), fontsize=FONT)
+            axes.label_outer(remove_inner_ticks=True)

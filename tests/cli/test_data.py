@@ -1,0 +1,86 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from linearno.cli.data import app
+from linearno.data import generate as module
+
+
+@pytest.fixture
+def type_(monkeypatch):
+    monkeypatch.setattr(module, "in_order", lambda work, jobs, workers: (work(job) for job in jobs))
+    return lambda line: CliRunner().invoke(app, line.split())
+
+
+def test_the_list_names_every_benchmark_and_its_folder(type_):
+    result = type_("list")
+    assert result.exit_code == 0
+    assert "darcy" in result.output
+    assert "data/darcy" in result.output
+
+
+def test_a_set_is_made_checked_and_not_made_twice(type_, tmp_path):
+    line = f"generate darcy --train 3 --test 2 --resolution 11 --out {tmp_path}"
+    first = type_(line)
+    assert first.exit_code == 0
+    assert first.output.startswith(f"{tmp_path}: seed 0, resolution 11, train 3, test 2; made in")
+    assert first.output.count("\n") == 1  # quiet where there is no terminal
+    assert "already there, nothing to do" in type_(line).output
+    assert "all is well" in type_(f"verify darcy --root {tmp_path}").output
+
+
+def test_a_damaged_set_is_told_with_exit_code_2(type_, tmp_path):
+    type_(f"generate darcy --train 3 --test 2 --resolution 11 --out {tmp_path}")
+    (tmp_path / "train_sol.npy").unlink()
+    result = type_(f"verify darcy --root {tmp_path}")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert "remove the generated files, then run `linearno data generate" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("generate darsy", "did you mean 'darcy'?"),
+        ("generate darcy --resolution 4 --out {}", "at least 5"),
+        ("generate darcy --out {}/file", "cannot write to"),
+        ("verify darcy --root {}/nowhere", "does not exist; run `linearno data generate darcy"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(type_, tmp_path, line, complaint):
+    (tmp_path / "file").write_text("")
+    result = type_(line.format(tmp_path))
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert complaint in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["generate", "verify", "list"])
+def test_the_help_of_each_command_shows_an_example(type_, command):
+    assert f"linearno data {command}" in type_(f"{command} --help").output
+
+
+def test_ctrl_c_stops_promptly_with_one_line_and_keeps_what_is_done(tmp_path):
+    code = "from linearno.cli.data import app; import linearno.data.generate as g; g.RECORD_EVERY = 0; app()"
+    words = f"generate darcy --train 5000 --test 1 --resolution 65 --workers 1 --out {tmp_path}".split()
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    progress, end = tmp_path / "progress.json", time.monotonic() + 30
+    while not (progress.exists() and json.loads(progress.read_text())["done"] >= 3):
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
+    os.killpg(child.pid, signal.SIGINT)  # a terminal tells the workers too
+    _, stderr = child.communicate(timeout=10)
+    done = json.loads(progress.read_text())["done"]
+    assert child.returncode == 130
+    assert stderr == f"stopped; {done} samples are kept and the same command goes on from there\n"
+    assert not (tmp_path / "card.json").exists()

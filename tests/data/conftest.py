@@ -1,0 +1,21 @@
+from pathlib import Path
+
+import pytest
+
+from linearno.data import generate
+from linearno.data.darcy import generate_darcy
+
+
+@pytest.fixture
+def serial(monkeypatch):
+    """Samples made in this process: what is tested is not the workers, whose start takes seconds."""
+    monkeypatch.setattr(generate, "in_order", lambda work, jobs, workers: (work(job) for job in jobs))
+
+
+@pytest.fixture
+def made(serial, tmp_path) -> Path:
+    """A folder with a finished set: 4 train and 2 test samples at 11×11."""
+    root = tmp_path / "darcy"
+    sizes = {"train": 4, "test": 2}
+    generate_darcy(root, sizes=sizes, resolution=11, seed=0, workers=1, tick=lambda n: None)
+    return root

@@ -1,0 +1,205 @@
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from linearno.core.errors import UserError
+from linearno.data import generate as module
+from linearno.data.card import read_card
+from linearno.data.darcy import RECIPE, generate_darcy
+from linearno.data.generate import Plan, Recipe, generate
+
+SIZES = {"train": 4, "test": 2}
+FILES = [f"{split}_{field}.npy" for split in ("train", "test") for field in ("coeff", "sol")]
+
+
+def make(rng: np.random.Generator, resolution: int) -> dict[str, np.ndarray]:
+    return {"u": rng.standard_normal(resolution)}
+
+
+def toy(make=make) -> Recipe:
+    return Recipe("toy", "u = noise", "none", {"u": "m"}, make, lambda n: {"u": (n,)})
+
+
+def fill(root: Path, *, recipe: Recipe | None = None, seed=0, resolution=5, sizes=SIZES) -> list[int]:
+    ticks: list[int] = []
+    plan = Plan(seed=seed, resolution=resolution, sizes=sizes)
+    generate(recipe or toy(), root, plan, workers=1, tick=ticks.append)
+    return ticks
+
+
+def interrupted_after(count: int) -> Recipe:
+    calls = iter(range(count))
+
+    def stop(rng, resolution):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return make(rng, resolution)
+
+    return toy(stop)
+
+
+def living(session: int) -> list[str]:
+    """Processes of a session that are not zombies."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, owner = stat.read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if int(owner) == session and state != "Z":
+            found.append(stat.parent.name)
+    return found
+
+
+def wait_until(condition, seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.005)
+
+
+def test_after_kill_9_a_resumed_set_has_the_bytes_of_an_uninterrupted_one_with_other_workers(tmp_path):
+    sizes = {"train": 60, "test": 5}
+    script = (
+        "import time; from pathlib import Path\n"
+        "from linearno.data import generate; from linearno.data.darcy import generate_darcy\n"
+        "generate.RECORD_EVERY, slow = 0, lambda n: time.sleep(0.05)\n"
+        f"generate_darcy(Path('cut'), sizes={sizes}, resolution=33, seed=3, workers=2, tick=slow)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, start_new_session=True)
+    progress = tmp_path / "cut" / "progress.json"
+    wait_until(lambda: progress.exists() and json.loads(progress.read_text())["done"] >= 5)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    wait_until(lambda: not living(child.pid))  # no worker outlives its parent
+    done = json.loads(progress.read_text())["done"]
+    assert 5 <= done < 65
+    assert not (tmp_path / "cut" / "card.json").exists()
+
+    ticks: list[int] = []
+    again = partial(generate_darcy, sizes=sizes, resolution=33, seed=3)
+    again(tmp_path / "cut", workers=1, tick=ticks.append)
+    assert ticks == [done] + [1] * (65 - done)  # nothing finished is made again
+    again(tmp_path / "whole", workers=1, tick=lambda n: None)
+    for name in FILES:
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == sorted([*FILES, "card.json"])
+
+
+def test_an_interrupted_folder_is_no_set_and_goes_on_with_what_it_has(serial, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        fill(tmp_path / "a", recipe=interrupted_after(3))
+    assert not list((tmp_path / "a").glob("*.npy"))
+    assert module.unfinished(tmp_path / "a") == "its generation stopped after 3 of 6 samples"
+    assert fill(tmp_path / "a") == [3, 1, 1, 1]
+    fill(tmp_path / "b")
+    assert read_card(tmp_path / "a", how="").files == read_card(tmp_path / "b", how="").files
+    assert module.unfinished(tmp_path / "a") is None
+
+
+def test_a_stop_between_the_names_and_the_card_is_mended(serial, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_card", stop)
+        with pytest.raises(KeyboardInterrupt):
+            fill(tmp_path)
+    assert fill(tmp_path) == [6]
+    assert set(read_card(tmp_path, how="").files) == {"train_u.npy", "test_u.npy"}
+
+
+def test_more_samples_only_append(serial, tmp_path):
+    fill(tmp_path / "small")
+    fill(tmp_path / "large", sizes={"train": 7, "test": 3})
+    for split, count in SIZES.items():
+        small, large = (np.load(tmp_path / name / f"{split}_u.npy") for name in ("small", "large"))
+        np.testing.assert_array_equal(large[:count], small)
+
+
+def test_splits_and_seeds_share_no_sample(serial, tmp_path):
+    fill(tmp_path / "a")
+    fill(tmp_path / "b", seed=1)
+    samples = np.concatenate([np.load(path) for path in tmp_path.glob("*/*.npy")])
+    assert len(np.unique(samples, axis=0)) == 12
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"resolution": 6}, {"sizes": {"train": 5, "test": 2}}])
+def test_other_settings_are_refused_in_a_finished_and_in_an_unfinished_folder(serial, tmp_path, change):
+    fill(tmp_path / "finished")
+    with pytest.raises(UserError, match=r"holds another set .*seed 0, resolution 5, train 4, test 2"):
+        fill(tmp_path / "finished", **change)
+    with pytest.raises(KeyboardInterrupt):
+        fill(tmp_path / "begun", recipe=interrupted_after(3))
+    with pytest.raises(UserError, match="begun with seed 0, resolution 5, train 4, test 2"):
+        fill(tmp_path / "begun", **change)
+
+
+def test_a_finished_folder_is_left_as_it_is(serial, tmp_path):
+    fill(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert fill(tmp_path) == []
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+
+
+def test_the_card_says_what_is_there_and_how_it_was_made(serial, tmp_path):
+    fill(tmp_path, seed=5)
+    card = read_card(tmp_path, how="")
+    assert (card.name, card.equation, card.units) == ("toy", "u = noise", {"u": "m"})
+    assert (card.seed, card.resolution, card.sizes) == (5, 5, SIZES)
+    assert card.files["train_u.npy"].shape == (4, 5)
+    assert card.files["train_u.npy"].dtype == "float32"
+    assert {"linearno", "numpy", "scipy"} <= set(card.versions)
+
+
+def test_too_little_space_is_said_before_anything_is_written(serial, tmp_path, monkeypatch):
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
+    with pytest.raises(UserError, match="free but the set needs"):
+        fill(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_of_unknown_origin_is_not_overwritten(serial, tmp_path):
+    (tmp_path / "train_u.npy").write_text("mine")
+    with pytest.raises(UserError, match=r"train_u.npy exists but no card.json"):
+        fill(tmp_path)
+    assert (tmp_path / "train_u.npy").read_text() == "mine"
+
+
+def test_two_processes_do_not_fill_one_folder(serial, tmp_path):
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with pytest.raises(UserError, match="another process is filling"):
+        fill(tmp_path)
+    os.close(other)
+    assert len(fill(tmp_path)) == 6
+
+
+def test_a_sample_that_cannot_be_made_is_named(serial, tmp_path):
+    def fail(rng, resolution):
+        raise UserError("did not converge")
+
+    with pytest.raises(UserError, match="train sample 0: did not converge"):
+        fill(tmp_path / "a", recipe=toy(fail))
+    with pytest.raises(UserError, match="train sample 0: the solver gave NaN or infinite values for u"):
+        fill(tmp_path / "b", recipe=toy(lambda rng, n: {"u": np.full(n, np.nan)}))
+
+
+def test_nonsense_is_refused_before_a_folder_is_filled(serial, tmp_path):
+    plan = Plan(seed=0, resolution=4, sizes=SIZES)
+    for settings, complaint in (({"workers": 0}, "workers=0"), ({"workers": 1}, "at least 5")):
+        with pytest.raises(UserError, match=complaint):
+            generate(RECIPE, tmp_path, plan, tick=lambda n: None, **settings)
+    with pytest.raises(UserError, match=r"sizes\.train"):
+        Plan.make({"seed": 0, "resolution": 5, "sizes": {"train": 0, "test": 1}})
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,72 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from linearno.data import FieldSpec, Sample, Scaler
+from linearno.data.scaler import Standardise
+
+SPEC = FieldSpec(coords=("x",), inputs=("a", "b"), outputs=("u",), scaled=("inputs", "outputs"))
+
+
+def batch(seed: int, samples: int = 7) -> Sample:
+    rng = torch.Generator().manual_seed(seed)
+    coords, inputs, targets = (torch.randn(samples, 33, c, generator=rng) for c in (1, 2, 1))
+    return Sample(coords, 5 + torch.tensor([1.0, 1e-3]) * inputs, 100 * targets - 3)
+
+
+@pytest.mark.parametrize("dim", ["2d", "3d"])
+def test_agrees_with_the_published_unit_transformer(dim):
+    with np.load(Path(__file__).parents[1] / "fixtures" / "unit_transformer.npz") as file:
+        known = {name: torch.from_numpy(file[f"{dim}/{name}"]) for name in ("values", "encoded", "decoded")}
+        mean, std = (torch.from_numpy(file[f"{dim}/{name}"]).reshape(-1) for name in ("mean", "std"))
+    values, encoded, decoded = (v[..., None] if dim == "2d" else v for v in known.values())
+    fitted = Standardise.fit(values)
+    torch.testing.assert_close(fitted.mean, mean, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(fitted.std, std, rtol=1e-6, atol=0)
+    torch.testing.assert_close(fitted.encode(values[:2]), encoded, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(fitted.decode(fitted.encode(values[:2])), decoded, rtol=1e-6, atol=1e-6)
+
+
+def test_training_fields_become_standard_and_unnamed_parts_stay_as_they_are():
+    train = batch(0)
+    scaler = Scaler.fit(SPEC, train)
+    for part, values in ((scaler.inputs, train.inputs), (scaler.outputs, train.targets)):
+        encoded = part.encode(values).double().flatten(0, 1)
+        torch.testing.assert_close(encoded.mean(0), torch.zeros_like(encoded[0]), atol=1e-4, rtol=0)
+        torch.testing.assert_close(encoded.std(0), torch.ones_like(encoded[0]), atol=1e-4, rtol=0)
+    torch.testing.assert_close(scaler.coords.encode(train.coords), train.coords, rtol=0, atol=0)
+
+
+def test_statistics_come_from_the_training_split_alone():
+    train, test = batch(0), batch(1)
+    scaler = Scaler.fit(SPEC, train)
+    expected = (test.targets - train.targets.mean()) / train.targets.std()
+    torch.testing.assert_close(scaler.outputs.encode(test.targets), expected, rtol=1e-5, atol=1e-5)
+    assert scaler.outputs.encode(test.targets).mean().abs() > 1e-3
+
+
+def test_decoding_undoes_encoding_to_rounding():
+    train, test = batch(0), batch(1)
+    outputs = Scaler.fit(SPEC, train).outputs
+    back = outputs.decode(outputs.encode(test.targets))
+    assert (back - test.targets).abs().max() <= 4 * torch.finfo(torch.float32).eps * test.targets.abs().max()
+
+
+def test_a_constant_channel_stays_finite():
+    train = batch(0)._replace(inputs=torch.full((7, 33, 2), 3.0))
+    encoded = Scaler.fit(SPEC, train).encode_inputs(train.inputs)
+    torch.testing.assert_close(encoded, torch.zeros(7, 33, 2))
+
+
+def test_a_blank_scaler_takes_over_a_fitted_one_with_its_state():
+    fitted, blank = Scaler.fit(SPEC, batch(0)), Scaler.blank(SPEC)
+    blank.load_state_dict(fitted.state_dict())
+    inputs = batch(1).inputs
+    torch.testing.assert_close(blank.encode_inputs(inputs), fitted.encode_inputs(inputs), rtol=0, atol=0)
+
+
+def test_a_dataset_without_inputs_has_nothing_to_encode():
+    spec = FieldSpec(coords=("x",), outputs=("u",), scaled=("inputs", "outputs"))
+    assert Scaler.fit(spec, batch(0)._replace(inputs=None)).encode_inputs(None) is None

@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from linearno.metrics import relative_l2
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "losses.npz"
+
+
+@pytest.mark.parametrize("name", ["rel", "rel3"])
+def test_the_sum_over_samples_is_the_published_loss(name):
+    published = np.load(FIXTURE)
+    prediction, truth = (torch.from_numpy(published[f"{name}/{part}"]) for part in ("pred", "true"))
+    assert relative_l2(prediction, truth).sum().item() == pytest.approx(
+        float(published[f"{name}/sum"]), rel=1e-6
+    )
+
+
+def test_each_sample_has_the_published_value():
+    published = {name: torch.from_numpy(np.asarray(value)) for name, value in np.load(FIXTURE).items()}
+    torch.testing.assert_close(
+        relative_l2(published["rel/pred"], published["rel/true"]), published["rel/none"]
+    )
+
+
+def test_points_and_channels_form_one_norm():
+    truth = torch.tensor([[[3.0, 0.0], [0.0, 4.0]], [[1.0, 1.0], [1.0, 1.0]]])
+    error = torch.tensor([[[0.0, 1.0], [2.0, 2.0]], [[1.0, 0.0], [0.0, 0.0]]])
+    torch.testing.assert_close(relative_l2(truth + error, truth), torch.tensor([3 / 5, 1 / 2]))
+
+
+def test_a_common_factor_changes_nothing():
+    prediction, truth = torch.randn(
+        2, 3, 7, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    torch.testing.assert_close(relative_l2(-5 * prediction, -5 * truth), relative_l2(prediction, truth))

@@ -1,0 +1,112 @@
+"""Our models, filled with published weights, give the published outputs and gradients."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from linearno import from_published
+from linearno.core.errors import UserError
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "published"
+CASES = sorted(path.stem for path in FOLDER.glob("*.npz"))
+SHAPES = json.loads((FOLDER / "state_dicts.json").read_text())
+GRIDS = {"airfoil": (221, 51), "pipe": (129, 129), "plasticity": (101, 31), "ns": (64, 64), "darcy": (85, 85)}
+
+
+class Case:
+    """A fixture: weights, inputs, output and gradients of one published module."""
+
+    def __init__(self, name):
+        with np.load(FOLDER / f"{name}.npz") as file:
+            arrays = {key: file[key] for key in file.files}
+        config = json.loads(str(arrays.pop("config")))
+        tensors = {key: torch.from_numpy(value) for key, value in arrays.items() if value.ndim}
+        self.out = tensors["out"]
+        self.weights, self.inputs, self.grads, self.input_grads = (
+            {key.removeprefix(part): t for key, t in tensors.items() if key.startswith(part)}
+            for part in ("sd/", "in/", "grad/", "gin/")
+        )
+        self.options = {"heads": config["n_head"]}
+        if "H" in config:
+            self.options["grid"] = tuple(config[axis] for axis in "HWD" if axis in config)
+        if config.get("unified_pos"):
+            self.options["unified_pos"] = config.get("ref", 8)
+
+    def run(self):
+        model = from_published(self.weights, **self.options)
+        inputs = {key: t.clone().requires_grad_() for key, t in self.inputs.items()}
+        alone = inputs["x"].dim() == 2  # the published car and AirfRANS models take one mesh without a batch
+        x, fx, pos = (inputs.get(key) for key in ("x", "fx", "pos"))
+        x, fx, pos = (t[None] if alone and t is not None else t for t in (x, fx, pos))
+        out = model(x, fx, time=inputs.get("T"), positions=pos)
+        return model, inputs, out[0] if alone else out
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_output_and_gradients_are_the_published_ones(name):
+    case = Case(name)
+    model, inputs, out = case.run()
+    assert (out - case.out).abs().max() <= 2e-5 * case.out.abs().max()
+    out.square().mean().backward()
+    ceiling = max(grad.abs().max() for grad in case.grads.values())
+    # the published gradients take our names on the same way as the weights do; absent ones become NaN
+    blank = {key: torch.full_like(t, torch.nan) for key, t in case.weights.items()}
+    expected = from_published(blank | case.grads, **case.options)
+    compared = 0
+    for (key, weight), (_, grad) in zip(model.named_parameters(), expected.named_parameters(), strict=True):
+        if grad.isnan().any():
+            continue
+        compared += 1
+        assert weight.grad is not None, key
+        tolerance = 1e-3 * max(grad.abs().max(), 1e-4 * ceiling)
+        assert (weight.grad - grad).abs().max() <= tolerance, key
+    assert compared == len(case.grads)
+    for key, grad in case.input_grads.items():
+        assert (inputs[key].grad - grad).abs().max() <= 1e-3 * grad.abs().max(), key
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_published_model_is_rebuilt_with_its_exact_parameter_count(name):
+    weights = {key: torch.zeros(shape) for key, shape in SHAPES[name]["state_dict"].items()}
+    family, benchmark = name.split("/")
+    unified = {"Transolver/ns": 8, "Transolver/darcy": 8, "LinearNO/ns": 10}
+    unified |= {"LinearNO/AirfRANS": 8, "Transolver/AirfRANS": 8}
+    model = from_published(weights, heads=8, grid=GRIDS.get(benchmark), unified_pos=unified.get(name))
+    assert type(model).__name__ == family
+    assert sum(weight.numel() for weight in model.parameters()) == SHAPES[name]["params"]
+
+
+def test_weights_are_read_from_a_file_without_running_anything(tmp_path):
+    case = Case("linearno_plain")
+    torch.save(case.weights, tmp_path / "weights.pt")
+    model = from_published(tmp_path / "weights.pt", heads=4)
+    assert torch.equal(model.placeholder, case.weights["placeholder"])
+
+
+def test_a_file_that_would_run_code_is_refused(tmp_path):
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pt")  # a whole pickled module
+    with pytest.raises(UserError, match=r"model\.pt cannot be opened as plain weights"):
+        from_published(tmp_path / "model.pt", heads=4)
+
+
+def test_what_shapes_do_not_tell_is_asked_for():
+    conv = Case("linearno_conv")
+    with pytest.raises(UserError, match=r"give its mesh as grid=\(rows, columns\)"):
+        from_published(conv.weights, heads=4)
+    unified = Case("linearno_plain_unifiedpos")
+    with pytest.raises(UserError, match=r"give grid=\(rows, columns\)"):
+        from_published(unified.weights, heads=4, unified_pos=4)
+
+
+def test_what_contradicts_the_shapes_is_refused():
+    plain = Case("linearno_plain")
+    with pytest.raises(UserError, match="heads=8 was given, but the weights have 4 heads"):
+        from_published(plain.weights, heads=8)
+    with pytest.raises(UserError, match="not weights of a published LinearNO or Transolver"):
+        from_published({"layer.weight": torch.zeros(2, 2)}, heads=4)
+    without = {k: v for k, v in plain.weights.items() if k != "blocks.1.ln_2.bias"}
+    with pytest.raises(UserError, match=r"blocks\.1\.norm_mlp\.bias"):
+        from_published(without, heads=4)

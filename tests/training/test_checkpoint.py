@@ -1,0 +1,136 @@
+import json
+import os
+import signal
+
+import pytest
+import torch
+from tiny_run import EVERYTHING, Tiny, at_forward, tiny_fit
+
+from linearno.core.errors import UserError
+from linearno.training import Interrupted, TrainingConfig, checkpoint
+from linearno.training.history import read_history
+
+SHORT = TrainingConfig(epochs=3, batch=4, schedule="constant")
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A run folder with the checkpoint of a run stopped in its second epoch."""
+    model = at_forward(6, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(Interrupted):
+        tiny_fit(tmp_path, SHORT, model=model)
+    return tmp_path
+
+
+def refuses(folder, message, config=SHORT, **options):
+    with pytest.raises(UserError, match=message) as error:
+        tiny_fit(folder, config, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_a_checkpoint_is_one_folder_of_tensors_and_json(stopped):
+    files = sorted(str(p.relative_to(stopped)) for p in stopped.rglob("*") if p.is_file())
+    state = "checkpoint/step-00000006/state"
+    assert files == ["checkpoint/latest", f"{state}.json", f"{state}.safetensors", "history.jsonl"]
+    assert (stopped / "checkpoint/latest").read_text() == "step-00000006\n"
+
+
+def test_only_the_latest_checkpoint_stays(tmp_path):
+    tiny_fit(tmp_path, EVERYTHING)
+    assert [p.name for p in (tmp_path / "checkpoint").glob("step-*")] == ["step-00000015"]
+
+
+def test_checkpoints_come_every_so_many_epochs_and_at_the_end(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(checkpoint.Checkpoints, "write", lambda self, step, *_: written.append(step))
+    tiny_fit(tmp_path, SHORT.model_copy(update={"epochs": 5, "checkpoint_epochs": 2}))
+    assert written == [8, 16, 20]
+
+
+def test_a_cut_file_of_tensors_is_refused(stopped):
+    state = stopped / "checkpoint/step-00000006/state.safetensors"
+    state.write_bytes(state.read_bytes()[:-100])
+    refuses(stopped, r"state\.safetensors is truncated.*remove the folder to train from the start")
+
+
+def test_a_changed_bit_is_refused(stopped):
+    state = stopped / "checkpoint/step-00000006/state.safetensors"
+    content = bytearray(state.read_bytes())
+    content[-1] ^= 1
+    state.write_bytes(content)
+    refuses(stopped, r"state\.safetensors is not what was written there")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}"])
+def test_a_damaged_json_is_refused(stopped, text):
+    (stopped / "checkpoint/step-00000006/state.json").write_text(text)
+    refuses(stopped, r"state\.json is not")
+
+
+def test_a_pointer_to_nothing_is_refused(stopped):
+    pointer = stopped / "checkpoint/latest"
+    pointer.write_text("step-00000005\n")
+    refuses(stopped, r"step-00000005/state\.json does not exist")
+    pointer.write_text("../elsewhere\n")
+    refuses(stopped, "latest names no checkpoint")
+
+
+def test_another_format_is_refused(stopped):
+    path = stopped / "checkpoint/step-00000006/state.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+    refuses(stopped, "format 99, this version reads 1; resume it with the version that wrote it")
+
+
+def test_another_configuration_is_refused_and_the_first_difference_named(stopped):
+    other = SHORT.model_copy(update={"lr": 0.5, "clip": None})
+    refuses(
+        stopped,
+        r"another configuration: training\.lr was 0\.001, now 0\.5; choose another --out or remove it",
+        other,
+    )
+    refuses(stopped, r"another configuration: seed was 7, now 8", seed=8)
+    refuses(stopped, r"another configuration: its data or its model differs", fingerprint="another")
+
+
+def test_another_model_under_the_same_fingerprint_is_refused(stopped):
+    wide = Tiny()
+    wide.layers[0], wide.layers[3] = torch.nn.Linear(3, 99), torch.nn.Linear(99, 1)
+    refuses(stopped, "the checkpoint does not fit this model", model=wide)
+
+
+@pytest.mark.parametrize("broken", ["write_tensors", "write_json", "write_text"])
+def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path, monkeypatch, broken):
+    whole = tiny_fit(tmp_path / "whole", SHORT)
+    write, calls = getattr(checkpoint, broken), []
+
+    def die_at_the_second(path, content):
+        calls.append(path)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        write(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, broken, die_at_the_second)
+        with pytest.raises(KeyboardInterrupt):
+            tiny_fit(tmp_path / "killed", SHORT)
+    assert (tmp_path / "killed/checkpoint/latest").read_text() == "step-00000004\n"
+    assert len(read_history(tmp_path / "killed/history.jsonl")) == 2  # one more than the checkpoint
+    resumed = tiny_fit(tmp_path / "killed", SHORT)
+    assert torch.equal(resumed.layers[0].weight, whole.layers[0].weight)
+    assert [r.epoch for r in read_history(tmp_path / "killed/history.jsonl")] == [1, 2, 3]
+    assert len(list((tmp_path / "killed/checkpoint").iterdir())) == 2
+
+
+def test_a_line_of_history_cut_short_is_written_again(stopped):
+    with (stopped / "history.jsonl").open("a") as file:
+        file.write('{"epoch": 2, "st')
+    tiny_fit(stopped, SHORT)
+    assert [record.epoch for record in read_history(stopped / "history.jsonl")] == [1, 2, 3]
+
+
+def test_a_new_run_forgets_the_history_of_one_that_left_no_checkpoint(tmp_path):
+    tiny_fit(tmp_path / "a", SHORT)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/history.jsonl").write_text((tmp_path / "a/history.jsonl").read_text())
+    tiny_fit(tmp_path / "b", SHORT)
+    assert [record.epoch for record in read_history(tmp_path / "b/history.jsonl")] == [1, 2, 3]

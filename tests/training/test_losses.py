@@ -1,0 +1,85 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from linearno.core.errors import UserError
+from linearno.training.losses import LossConfig, central_differences, make_loss
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "losses.npz"
+
+
+@pytest.fixture
+def published():
+    return {name: torch.from_numpy(np.asarray(value)) for name, value in np.load(FIXTURE).items()}
+
+
+@pytest.fixture
+def darcy(published):
+    """Prediction, truth (B, N, 1) and the grid."""
+    side = int(published["darcy/s"])
+    prediction, truth = (published[f"darcy/{name}"].unsqueeze(-1) for name in ("pred", "true"))
+    return prediction.requires_grad_(), truth, (side, side)
+
+
+def test_without_a_gradient_term_it_is_the_published_relative_l2(darcy, published):
+    prediction, truth, _ = darcy
+    loss = make_loss(LossConfig(), None)(prediction, truth)
+    assert loss.item() == pytest.approx(published["darcy/l2"].item(), rel=1e-6)
+
+
+def test_the_gradient_term_is_the_published_one(darcy, published):
+    prediction, truth, grid = darcy
+    plain = make_loss(LossConfig(), grid)(prediction, truth)
+    both = make_loss(LossConfig(gradient_weight=1.0), grid)(prediction, truth)
+    assert (both - plain).item() == pytest.approx(published["darcy/deriv"].item(), rel=1e-6)
+
+
+def test_the_darcy_loss_and_its_gradient_are_the_published_ones(darcy, published):
+    prediction, truth, grid = darcy
+    loss = make_loss(LossConfig(gradient_weight=0.1), grid)(prediction, truth)
+    assert loss.item() == pytest.approx(published["darcy/loss"].item(), rel=1e-6)
+    loss.backward()
+    expected = published["darcy/grad_pred"].unsqueeze(-1)
+    torch.testing.assert_close(prediction.grad, expected, rtol=1e-5, atol=1e-6 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("name", ["true", "pred"])
+def test_central_differences_are_the_published_ones(darcy, published, name):
+    prediction, truth, grid = darcy
+    field = (truth if name == "true" else prediction).detach().unflatten(1, grid).clone()
+    if name == "pred":  # its border ring counts as zero
+        field[:, [0, -1]], field[:, :, [0, -1]] = 0, 0
+    for slope, axis in zip(central_differences(field, "1/s"), "xy", strict=True):
+        torch.testing.assert_close(slope, published[f"darcy/{name}_g{axis}"], rtol=1e-5, atol=1e-5)
+
+
+def test_central_differences_of_a_plane_are_its_slopes_inside():
+    rows, columns = 5, 8
+    y, x = torch.meshgrid(torch.linspace(0, 1, rows), torch.linspace(0, 1, columns), indexing="ij")
+    along_x, along_y = central_differences((2 * x - 3 * y)[None, ..., None], "1/(s-1)")
+    torch.testing.assert_close(along_x[0, :, 1:-1, 0], torch.full((rows, columns - 2), 2.0))
+    torch.testing.assert_close(along_y[0, 1:-1, :, 0], torch.full((rows - 2, columns), -3.0))
+
+
+def test_the_spacing_cancels_in_the_relative_norm(darcy):
+    prediction, truth, grid = darcy
+    published, true = (
+        make_loss(LossConfig(gradient_weight=0.1, spacing=spacing), grid)(prediction, truth)
+        for spacing in ("1/s", "1/(s-1)")
+    )
+    torch.testing.assert_close(published, true)
+
+
+def test_mean_is_the_sum_over_the_batch_size(darcy):
+    prediction, truth, grid = darcy
+    total = make_loss(LossConfig(gradient_weight=0.1), grid)(prediction, truth)
+    mean = make_loss(LossConfig(gradient_weight=0.1, reduction="mean"), grid)(prediction, truth)
+    torch.testing.assert_close(mean * len(truth), total)
+
+
+@pytest.mark.parametrize("grid", [None, (4, 4, 4)])
+def test_a_gradient_term_needs_a_plane_grid(grid):
+    with pytest.raises(UserError, match=r"2-D grid.*set it to 0"):
+        make_loss(LossConfig(gradient_weight=0.1), grid)

@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+
+from linearno.viz import (
+    ErrorSet,
+    RankSet,
+    TrainingCurve,
+    convergence_figure,
+    error_figure,
+    png_bytes,
+    rank_figure,
+    training_figure,
+)
+from linearno.viz.style import run_color
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def curve(name="a", color=0, **more):
+    epochs = np.arange(1, 6)
+    return TrainingCurve(name, color, epochs, 1 / epochs, np.full(5, 1e-3), **more)
+
+
+def test_loss_is_on_a_log_axis_and_every_run_is_named():
+    figure = training_figure([curve("a"), curve("_b", 1, validation=np.full(5, 0.5))])
+    above, below = figure.axes
+    assert above.get_yscale() == "log"
+    assert below.get_yscale() == "linear"
+    assert [name.strip() for name in legend(figure)] == ["a", "_b", "_b, validation"]
+
+
+def test_a_run_keeps_its_colour_where_another_is_missing():
+    figure = training_figure([curve("b", 3)])
+    assert figure.axes[0].lines[0].get_color() == run_color(3)
+
+
+def counted(figure):
+    """Samples in the filled bars."""
+    return sum(bar.get_height() for bar in figure.axes[0].patches if hasattr(bar, "get_height"))
+
+
+@pytest.mark.parametrize("largest", [0.02, 5.0])
+def test_the_histogram_holds_every_sample(largest):
+    errors = np.geomspace(0.01, largest, 37)
+    figure = error_figure([ErrorSet("a", 0, errors, median=0.015)])
+    assert counted(figure) == 37
+    assert figure.axes[0].get_xscale() == ("log" if largest > 1 else "linear")
+
+
+def test_median_and_baseline_are_drawn_where_they_are():
+    figure = error_figure([ErrorSet("a", 0, np.linspace(0.01, 0.02, 9), median=0.015, baseline=0.4)])
+    assert [line.get_xdata()[0] for line in figure.axes[0].lines] == [0.015, 0.4]
+    assert figure.axes[0].get_xscale() == "log"
+    assert legend(figure) == ["a: median 0.015", "mean field: 0.4"]
+
+
+def test_a_baseline_far_away_is_named_and_does_not_squeeze_the_errors():
+    figure = error_figure([ErrorSet("a", 0, np.linspace(1e-5, 2e-5, 9), median=1.5e-5, baseline=0.4)])
+    assert figure.axes[0].get_xlim()[1] < 1e-3
+    assert "mean field: 0.4 (beyond the right edge)" in legend(figure)
+
+
+@pytest.mark.parametrize("errors", [[0.0, 0.1], [0.3], [0.0], [np.nan, 0.2], [np.nan]])
+def test_odd_errors_are_drawn(errors):
+    assert png_bytes(error_figure([ErrorSet("a", 0, np.array(errors), median=0.1, baseline=0.4)]), dpi=40)
+
+
+def test_the_bound_of_the_rank_is_drawn_once_where_runs_agree():
+    rank = np.array([[3.0, 5.0], [4.0, 4.0]])
+    figure = rank_figure([RankSet("a", 0, rank, 8), RankSet("b", 1, rank - 1, 8)])
+    assert legend(figure) == ["a: mean of heads", "b: mean of heads", "upper bound M = 8"]
+    np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), [4, 4])
+
+
+def test_the_fitted_line_has_the_slope_and_passes_through_the_points():
+    sizes = [64, 256, 1024, 4096]
+    errors = [3 * n**-0.4 for n in sizes]
+    figure = convergence_figure(sizes, errors, slope=-0.4, spread=[(0.9 * e, 1.1 * e) for e in errors])
+    fit, theory = figure.axes[0].lines[-2:]
+    np.testing.assert_allclose(fit.get_ydata(), errors)
+    slope = np.polyfit(np.log(sizes), np.log(theory.get_ydata()), 1)[0]
+    assert slope == pytest.approx(-0.5)
+    assert figure.axes[0].get_xscale() == figure.axes[0].get_yscale() == "log"

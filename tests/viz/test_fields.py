@@ -1,0 +1,110 @@
+import numpy as np
+import pytest
+
+from linearno.viz import Case, case_figure, field_figure, png_bytes
+from linearno.viz.fields import limits
+from linearno.viz.mesh import corners, nearest_points, triangulate
+
+
+def grid_points(rows: int, columns: int) -> np.ndarray:
+    """Rows run along x: the first coordinate is the slow one."""
+    axes = np.meshgrid(np.linspace(0, 1, rows), np.linspace(0, 2, columns), indexing="ij")
+    return np.stack(axes, axis=-1).reshape(-1, 2)
+
+
+def annulus(count: int = 900) -> np.ndarray:
+    """Points on a sunflower spiral outside a hole of radius 0.4."""
+    k = np.arange(count)
+    radius, angle = np.sqrt(0.16 + 0.84 * (k + 0.5) / count), k * np.pi * (3 - np.sqrt(5))
+    return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
+
+
+def panel(figure, title):
+    return next(axes for axes in figure.axes if axes.get_title() == title)
+
+
+@pytest.mark.parametrize("grid", [(5, 7), None])
+def test_truth_and_prediction_share_one_scale_and_the_error_has_its_own(grid):
+    coords = grid_points(5, 7)
+    truth = coords.sum(axis=1)
+    figure = case_figure(Case(coords, truth, 2 - truth, grid=grid))
+    scales = {name: panel(figure, name).collections[0].get_clim() for name in ("truth", "prediction")}
+    assert scales["truth"] == scales["prediction"] == (-1.0, 3.0)
+    assert panel(figure, "absolute error").collections[0].get_clim() == (0.0, 4.0)
+
+
+def test_every_panel_has_a_colour_bar_with_name_and_unit():
+    coords = grid_points(5, 7)
+    values = coords[:, 0]
+    labels = {"input_label": "coeff (m²)", "output_label": "sol (Pa)"}
+    figure = case_figure(Case(coords, values, values, values, grid=(5, 7), **labels))
+    bars = [bar for axes in figure.axes for bar in axes.child_axes]
+    assert [bar.get_xlabel() for bar in bars] == ["coeff (m²)", "sol (Pa)", "sol (Pa)", "sol (Pa)"]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_grid_is_drawn_where_its_coordinates_say(swapped):
+    """Whichever axis the rows run along, a cell that holds the value x lies at x."""
+    coords = grid_points(5, 7)[:, ::-1] if swapped else grid_points(5, 7)
+    figure = field_figure(coords, coords[:, 0].copy(), label="x", grid=(5, 7))
+    mesh = figure.axes[0].collections[0]
+    corner = mesh.get_coordinates()
+    centre = (corner[1:, 1:] + corner[:-1, 1:] + corner[1:, :-1] + corner[:-1, :-1]) / 4
+    np.testing.assert_allclose(centre[..., 0], mesh.get_array(), atol=1e-12)
+    np.testing.assert_allclose(centre[..., 1].ravel(), coords[:, 1], atol=1e-12)
+
+
+def test_corners_of_a_uniform_grid_are_its_cell_edges():
+    x = np.broadcast_to(np.arange(4.0)[:, None], (4, 3))
+    np.testing.assert_allclose(corners(x), np.broadcast_to(np.arange(-0.5, 4)[:, None], (5, 4)))
+
+
+def test_triangles_fill_the_domain_and_not_its_hole():
+    points = annulus()
+    a, b, c = np.moveaxis(points[triangulate(points).get_masked_triangles()], 1, 0)
+    (ux, uy), (vx, vy) = (b - a).T, (c - a).T
+    assert np.abs(ux * vy - uy * vx).sum() / 2 == pytest.approx(np.pi * 0.84, rel=0.05)
+    assert np.linalg.norm((a + b + c) / 3, axis=1).min() > 0.3
+
+
+def test_pixels_fill_the_domain_and_not_its_hole():
+    index, spacing = nearest_points(annulus(), 100), 0.07
+    assert index[50, 50] == -1
+    filled, grown = (index >= 0).mean(), (1 + spacing) ** 2 - (0.4 - spacing) ** 2
+    assert np.pi / 4 * 0.84 < filled < np.pi / 4 * grown
+    assert np.argmax(annulus()[:, 0]) in index[:, -1]
+    assert np.argmax(annulus()[:, 1]) in index[-1]
+
+
+def test_points_on_a_line_make_no_mesh_and_are_drawn_as_dots():
+    coords = np.column_stack([np.linspace(0, 1, 9)] * 2)
+    assert triangulate(coords) is None
+    figure = field_figure(coords, coords[:, 0], label="x")
+    assert len(figure.axes[0].collections[0].get_offsets()) == 9
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("broken", [False, True])
+def test_any_number_of_coordinates_is_drawn(dimensions, broken):
+    rng = np.random.default_rng(0)
+    coords, truth = rng.uniform(size=(40, dimensions)), rng.standard_normal(40)
+    prediction = np.where(np.arange(40) == 3, np.nan, truth) if broken else truth
+    assert png_bytes(case_figure(Case(coords, truth, prediction)), dpi=40)
+
+
+def test_a_line_shares_its_scale_too():
+    x = np.linspace(0, 1, 11)
+    figure = case_figure(Case(x[:, None], x, x + 0.5))
+    assert panel(figure, "truth").get_ylim() == panel(figure, "prediction").get_ylim()
+
+
+def test_limits_ignore_what_is_not_finite_and_are_never_equal():
+    assert limits(np.array([1.0, np.nan, 3.0]), np.array([-2.0, np.inf, 0.0])) == (-2.0, 3.0)
+    low, high = limits(np.full(3, 5.0))
+    assert low < 5 < high
+    assert limits(np.full(3, np.nan)) == (0.0, 1.0)
+
+
+def test_names_are_shown_letter_by_letter():
+    coords = grid_points(3, 3)
+    png_bytes(field_figure(coords, coords[:, 0], label=r"$\frac{", title="a $b$ _c"), dpi=40)
