@@ -76,11 +76,12 @@ def run(
     on_epoch: Callable[[EpochRecord], None] | None = None,
 ) -> dict[str, Any]:
     """Train, evaluate once on test in physical units, and write the run folder; or go on with one."""
-    claim(folder, config)
+    refuse_another_run(folder, config)
     splits = open_splits(config.data)  # disk → samples
     torch.manual_seed(config.seed)
     scaler = Scaler.fit(splits.train.spec, splits.train.everything())  # train statistics only
     model = build_model(config.model, splits.train.spec)
+    write_yaml(writable_folder(folder) / "config.yaml", config)  # all is well: the folder is ours
     fit(  # never sees test
         model,
         scaler,
@@ -100,16 +101,14 @@ def run(
     return evaluate(bundle, config, splits, folder)
 
 
-def claim(folder: Path, config: RunConfig) -> None:
-    """Make `folder` this run's own; one that holds another run is refused before any work."""
-    writable_folder(folder)
+def refuse_another_run(folder: Path, config: RunConfig) -> None:
+    """A folder that holds a run of another configuration is refused before any work."""
     path = folder / "config.yaml"
     if path.exists() and (there := read_yaml(path, RunConfig)) != config:
         what = first_difference(there.model_dump(mode="json"), config.model_dump(mode="json"))
         raise UserError(
             f"{folder} holds a run of another configuration ({what}); choose another --out or remove it"
         )
-    write_yaml(path, config)
 
 
 def open_splits(config: DataConfig) -> Splits:

@@ -34,7 +34,7 @@ def doctor() -> None:
         table.add_row(f"data: {name}", there)
     for extra, (module, purpose) in EXTRAS.items():
         installed = importlib.util.find_spec(module) is not None
-        advice = "installed" if installed else f"missing ({purpose}); run: pip install 'linearno[{extra}]'"
+        advice = "installed" if installed else f"missing ({purpose}); run: pip install 'linearno\\[{extra}]'"
         table.add_row(f"extra: {extra}", advice)
     console.print(table)
 

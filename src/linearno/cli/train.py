@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
+from linearno.cli.track import tensorboard
 from linearno.core.config import override, read_yaml
 from linearno.core.device import describe, resolve_device
 from linearno.experiment import RunConfig, run
@@ -30,6 +31,7 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="run folder; runs/RECIPE by default")] = None,
     device: DeviceOption = "auto",
+    track: Annotated[Path | None, typer.Option(help="also log the curves to this TensorBoard folder")] = None,
 ) -> None:
     """Fit a recipe, score it once on the test split, and write a run folder.
 
@@ -42,7 +44,7 @@ def train(
     with user_errors():
         config = override(open_recipe(recipe), set_ or [])
         folder = out or Path("runs") / config.recipe.replace("/", "-")
-        metrics = run_with_bar(config, folder, device)
+        metrics = run_with_bar(config, folder, device, track)
         error, baseline = metrics["relative_l2"], metrics["mean_field"]["relative_l2"]
         console.print(
             f"test relative L2 {error['mean']:.4g} (median {error['median']:.4g}, max {error['max']:.4g}) "
@@ -57,15 +59,20 @@ def open_recipe(name: str) -> RunConfig:
     return RECIPES[name]()
 
 
-def run_with_bar(config: RunConfig, folder: Path, device: str) -> dict[str, Any]:
+def run_with_bar(config: RunConfig, folder: Path, device: str, track: Path | None = None) -> dict[str, Any]:
     """`run`, with a bar that shows the epochs and the loss; a stop is a message, not an accident."""
     where = resolve_device(device)
     console.print(f"{config.recipe} on {describe(where)}, {config.training.precision} → {folder}")
-    with stops_politely(), progress_bar(config.recipe, config.training.epochs) as advance:
+    bar = progress_bar(config.recipe, config.training.epochs)
+    with stops_politely(), tensorboard(track) as log, bar as advance:
+        done = 0
 
         def on_epoch(record: EpochRecord) -> None:
+            nonlocal done
             validation = "" if record.validation is None else f"  validation {record.validation:.4g}"
-            advance(1, f"{config.recipe}  loss {record.loss:.4g}{validation}")
+            advance(record.epoch - done, f"{config.recipe}  loss {record.loss:.4g}{validation}")
+            done = record.epoch
+            log(record)
 
         return run(config, folder, where, on_epoch)
 

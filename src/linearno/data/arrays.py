@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -107,7 +108,7 @@ def read_arrays(path: Path, names: list[str]) -> dict[str, ndarray]:
             return {
                 name: np.ascontiguousarray(file[name], dtype=np.float32) for name in names if name in file
             }
-    except (ValueError, OSError, EOFError, KeyError) as error:
+    except (ValueError, OSError, EOFError, BadZipFile) as error:
         raise UserError(f"{path} is truncated or holds no plain arrays ({error})") from None
 
 

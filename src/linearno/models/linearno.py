@@ -34,7 +34,7 @@ class LinearNOConfig(ModelConfig):
 
 @model("linearno", LinearNOConfig)
 class LinearNO(PointTransformer):
-    """Map fields at N points to fields at the same points.
+    """Canonical linear attention between N points and M slices (Hu et al., 2026).
 
     >>> model = LinearNO(coords=2, inputs=1, outputs=1, width=64, depth=4, heads=4, slices=32)
     >>> u = model(coords, a)  # (B, N, 2), (B, N, 1) → (B, N, 1)

@@ -18,7 +18,7 @@ class TransolverConfig(ModelConfig):
 
 @model("transolver", TransolverConfig)
 class Transolver(PointTransformer):
-    """Physics-Attention as the special case of linear attention that it is.
+    """Physics-Attention, as the special case of linear attention that it is (Wu et al., 2024).
 
     >>> model = Transolver(coords=2, inputs=1, outputs=1, width=64, depth=4, heads=4, slices=32)
     >>> u = model(coords, a)  # (B, N, 2), (B, N, 1) → (B, N, 1)

@@ -62,7 +62,7 @@ def rank_figure(runs: Sequence[RankSet]) -> Figure:
     for slices in sorted({run.slices for run in runs}):
         axes.axhline(slices, color="#666666", linestyle="--", label=f"upper bound M = {slices}")
     dress(axes, x="layer", y="rank of the attention kernel", grid=True)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.08 * max(run.slices for run in runs))
     whole_numbers(axes.xaxis)
     legend_below(figure, axes)
     return figure

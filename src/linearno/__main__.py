@@ -1,0 +1,5 @@
+"""`python -m linearno` is `linearno`."""
+
+from linearno.cli import main
+
+main()

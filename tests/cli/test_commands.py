@@ -1,0 +1,278 @@
+"""The command line as a user meets it: what it prints, what it refuses, what it leaves behind."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from scipy.io import loadmat, savemat
+from typer.testing import CliRunner
+
+from linearno import load
+from linearno.cli import app
+from linearno.experiment import open_run, open_splits
+from tests.conftest import TINY
+
+VERBS = ["demo", "data", "train", "evaluate", "predict", "report", "models", "recipes", "reproduce", "doctor"]
+
+
+def linearno(*args):
+    """Run a command in this process; its exit code, and all that it printed."""
+    result = CliRunner().invoke(app, [str(arg) for arg in args], env={"COLUMNS": "200"})
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def refused(*args):
+    """What a refused command says: one line, exit code 2."""
+    code, output = linearno(*args)
+    assert code == 2, output
+    lines = output.strip().splitlines()
+    complaint = [line for line in lines if line.startswith("error: ")]
+    assert len(complaint) == 1, output
+    assert lines[-1] == complaint[0], output
+    return complaint[0]
+
+
+@pytest.fixture(scope="module")
+def tiny(darcy_folder):
+    """The arguments that make a recipe tiny."""
+    return [word for change in [*TINY, f"data.root={darcy_folder}"] for word in ("--set", change)]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_teaches_itself(verb):
+    code, output = linearno(verb, "--help")
+    assert code == 0
+    assert "Usage" in output
+
+
+def test_training_writes_a_run_and_says_what_comes_next(tiny, tmp_path):
+    code, output = linearno("train", "darcy/linearno", *tiny, "--out", tmp_path / "run", "--device", "cpu")
+    assert code == 0, output
+    assert "test relative L2" in output
+    assert f"linearno report {tmp_path / 'run'}" in output.replace("\n", "")
+    assert load(tmp_path / "run").recipe == "darcy/linearno"
+
+
+def test_a_run_can_be_repeated_from_its_own_configuration(tiny_run, tmp_path):
+    code, output = linearno("train", tiny_run / "config.yaml", "--out", tmp_path / "run")
+    assert code == 0, output
+    first, second = (
+        json.loads((folder / "metrics.json").read_text()) for folder in (tiny_run, tmp_path / "run")
+    )
+    assert first["relative_l2"] == second["relative_l2"]
+
+
+def test_training_curves_go_to_tensorboard_when_asked(tiny, tmp_path):
+    code, output = linearno(
+        "train", "darcy/linearno", *tiny, "--out", tmp_path / "run", "--track", tmp_path / "tb"
+    )
+    assert code == 0, output
+    assert list((tmp_path / "tb").glob("events.out.*"))
+
+
+@pytest.fixture(scope="module")
+def command(tiny):
+    """A training that takes long enough to be stopped, as a user starts it."""
+    return [sys.executable, "-m", "linearno", "train", "darcy/linearno", *tiny, "--set", "training.epochs=60"]
+
+
+@pytest.fixture(scope="module")
+def whole(command, tmp_path_factory):
+    """The run that nobody stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    subprocess.run([*command, "--out", folder], check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_command_goes_on_and_ends_with_the_same_bits(number, command, whole, tmp_path):
+    cut = tmp_path / "cut"
+    process = subprocess.Popen(
+        [*command, "--out", cut], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    history, deadline = cut / "history.jsonl", time.monotonic() + 60
+    while time.monotonic() < deadline and not (history.exists() and history.read_text().count("\n") >= 5):
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
+    if number != signal.SIGKILL:
+        assert "the same command resumes" in errors
+    assert not (cut / "model.safetensors").exists()
+    subprocess.run([*command, "--out", cut], check=True, capture_output=True)
+    assert (cut / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    losses = [[json.loads(line)["loss"] for line in (run / "history.jsonl").open()] for run in (whole, cut)]
+    assert losses[0] == losses[1]
+
+
+def test_evaluate_scores_a_run_again(tiny_run, tmp_path):
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    (folder / "metrics.json").unlink()
+    code, output = linearno("evaluate", folder, "--device", "cpu")
+    assert code == 0, output
+    assert (folder / "metrics.json").read_text()
+    assert "relative L2   mean" in output
+
+
+@pytest.mark.parametrize("ending", [".npz", ".mat"])
+def test_predict_answers_in_the_shape_of_the_question(tiny_run, tmp_path, ending):
+    config = open_run(tiny_run)
+    test = open_splits(config.data).test
+    coeff = test.inputs.reshape(6, 9, 9).numpy()
+    question, answer = tmp_path / f"q{ending}", tmp_path / f"a{ending}"
+    if ending == ".npz":
+        np.savez(question, coeff=coeff)
+    else:
+        savemat(question, {"coeff": coeff})
+    code, output = linearno("predict", tiny_run, question, "-o", answer, "--device", "cpu")
+    assert code == 0, output
+    sol = np.load(answer)["sol"] if ending == ".npz" else loadmat(answer)["sol"]
+    expected = load(tiny_run).predict(test.inputs).reshape(6, 9, 9)
+    torch.testing.assert_close(torch.from_numpy(sol), expected)
+
+
+def test_predict_takes_every_nth_point_of_a_finer_grid(tiny_run, darcy_folder, tmp_path):
+    fine = np.load(darcy_folder / "test_coeff.npy")
+    np.savez(tmp_path / "q.npz", coeff=fine[0])
+    code, output = linearno("predict", tiny_run, tmp_path / "q.npz", "-o", tmp_path / "a.npz", "--stride", 4)
+    assert code == 0, output
+    test = open_splits(open_run(tiny_run).data).test
+    expected = load(tiny_run).predict(test.inputs[:1]).reshape(9, 9)
+    torch.testing.assert_close(torch.from_numpy(np.load(tmp_path / "a.npz")["sol"]), expected)
+
+
+def test_a_report_of_two_runs_is_one_page(tiny_run, tmp_path):
+    other = shutil.copytree(tiny_run, tmp_path / "other")
+    code, output = linearno("report", tiny_run, other, "-o", tmp_path / "page.html")
+    assert code == 0, output
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("darcy/linearno") >= 2
+
+
+def test_efficiency_is_printed_and_written(tmp_path):
+    code, output = linearno("reproduce", "efficiency", "--json", tmp_path / "e.json")
+    assert code == 0
+    assert next(line for line in output.splitlines() if "✗" in line).startswith("ns ")
+    table = json.loads((tmp_path / "e.json").read_text())
+    assert table["darcy"]["linearno"].keys() == {"params", "macs_paper_convention", "flops"}
+    assert len(table) == 6
+    assert table["ns"]["transolver"]["params"] == 11_232_321
+
+
+def test_theorem1_leaves_a_picture(tmp_path):
+    code, output = linearno("reproduce", "theorem1", "-o", tmp_path / "t.png", "--json", tmp_path / "t.json")
+    assert code == 0, output
+    assert (tmp_path / "t.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert abs(json.loads((tmp_path / "t.json").read_text())["slope"] + 0.5) < 0.04
+
+
+def test_models_recipes_and_doctor_say_what_there_is():
+    assert "transolver" in linearno("models")[1]
+    assert "temperature" in linearno("models", "linearno")[1]
+    assert "darcy/linearno" in linearno("recipes")[1]
+    assert yaml.safe_load(linearno("recipes", "darcy/linearno")[1])["training"]["epochs"] == 500
+    doctor = linearno("doctor")[1]
+    assert "torch" in doctor
+    assert "precision" in doctor
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("args", "message"),
+        [
+            (["train", "darcy/linearon"], "unknown recipe 'darcy/linearon'; did you mean 'darcy/linearno'"),
+            (
+                ["train", "darcy/linearno", "--set", "model.depht=3"],
+                "model.depht: no such field; did you mean 'depth'",
+            ),
+            (["train", "darcy/linearno", "--set", "training.epochs=many"], "training.epochs: "),
+            (["train", "darcy/linearno", "--set", "model.name=transolvr"], "unknown model 'transolvr'"),
+            (
+                ["train", "darcy/linearno", "--set", "data.name=dracy"],
+                "unknown dataset 'dracy'; did you mean 'darcy'",
+            ),
+            (["train", "darcy/linearno", "--set", "model.heads=7"], "width=128 is not a multiple of heads=7"),
+            (["train", "nowhere.yaml"], "nowhere.yaml does not exist"),
+            (["models", "linearon"], "unknown model 'linearon'; did you mean 'linearno'"),
+            (["recipes", "darci/linearno"], "unknown recipe 'darci/linearno'; did you mean 'darcy/linearno'"),
+            (["evaluate", "nowhere"], "nowhere does not exist; give a run folder"),
+            (["report", "nowhere"], "nowhere"),
+        ],
+    )
+    def test_is_answered_in_one_line(self, args, message):
+        assert message in refused(*args)
+
+    def test_cuda_asked_for_and_absent(self, tiny, tmp_path):
+        if torch.cuda.is_available():
+            assert "this machine has" in refused("train", "darcy/linearno", *tiny, "--device", "cuda:99")
+            return
+        line = refused("train", "darcy/linearno", *tiny, "--out", tmp_path / "run", "--device", "cuda")
+        assert "no CUDA device is here" in line
+        assert not (tmp_path / "run").exists()
+
+    def test_a_folder_that_is_no_run(self, tmp_path):
+        assert "config.yaml does not exist" in refused("evaluate", tmp_path)
+        assert "model.json does not exist" in refused("predict", tmp_path, tmp_path / "q.npz")
+
+    def test_a_run_of_another_version(self, tiny_run, tmp_path):
+        folder = shutil.copytree(tiny_run, tmp_path / "run")
+        card = json.loads((folder / "model.json").read_text())
+        (folder / "model.json").write_text(json.dumps(card | {"format": 7}))
+        assert "format 7" in refused("evaluate", folder)
+        assert "format" in refused("report", folder)
+
+    def test_a_checkpoint_of_another_configuration(self, tiny_run, tiny, tmp_path):
+        folder = shutil.copytree(tiny_run, tmp_path / "run")
+        line = refused("train", "darcy/linearno", *tiny, "--set", "training.lr=0.1", "--out", folder)
+        assert "training.lr was 0.001, now 0.1" in line
+
+    def test_a_place_that_cannot_be_written(self, tiny, tmp_path):
+        (tmp_path / "file").write_text("in the way")
+        assert "cannot write to" in refused(
+            "train", "darcy/linearno", *tiny, "--out", tmp_path / "file" / "run"
+        )
+        code, output = linearno("reproduce", "efficiency", "--json", tmp_path / "file" / "e.json")
+        assert code == 2
+        assert "cannot write" in output
+
+    def test_a_full_disk(self, tiny_run, tmp_path, monkeypatch):
+        def full(*args, **kwargs):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "replace", full)
+        assert "No space left on device" in refused("report", tiny_run, "-o", tmp_path / "page.html")
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize(
+        ("arrays", "message"),
+        [
+            ({"coef": np.ones((9, 9))}, "holds no 'coeff'; did you mean 'coef'"),
+            ({"coeff": np.ones((8, 9))}, "the model answers on (9, 9)"),
+            ({"coeff": np.full((2, 9, 9), np.nan)}, "coeff of sample 0 holds NaN or infinite values"),
+            ({"coeff": np.array(["a"], dtype=object)}, "truncated or holds no plain arrays"),
+        ],
+    )
+    def test_a_question_that_does_not_fit(self, tiny_run, tmp_path, arrays, message):
+        np.savez(tmp_path / "q.npz", **arrays)
+        assert message in refused("predict", tiny_run, tmp_path / "q.npz", "-o", tmp_path / "a.npz")
+        assert not (tmp_path / "a.npz").exists()
+
+    def test_a_question_that_is_cut_short_or_of_another_kind(self, tiny_run, tmp_path):
+        np.savez(tmp_path / "q.npz", coeff=np.ones((9, 9)))
+        (tmp_path / "cut.npz").write_bytes((tmp_path / "q.npz").read_bytes()[:-60])
+        assert "truncated" in refused("predict", tiny_run, tmp_path / "cut.npz")
+        (tmp_path / "q.txt").write_text("1 2 3")
+        assert "expected one of .npz, .mat" in refused("predict", tiny_run, tmp_path / "q.txt")
+        assert "expected one of .npz, .mat" in refused(
+            "predict", tiny_run, tmp_path / "q.npz", "-o", tmp_path / "a.txt"
+        )

@@ -1,0 +1,54 @@
+"""A tiny Darcy set, made once by the real solver, and tiny runs on it."""
+
+import os
+from pathlib import Path
+
+# Tensors here are tiny: threads would wait for each other, not work. Set before torch starts, and inherited.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+import torch
+
+from linearno.core.config import override
+from linearno.data import DATASETS
+from linearno.experiment import RunConfig, run
+from linearno.recipes import RECIPES
+
+TINY = [
+    "data.train=24",
+    "data.test=6",
+    "data.stride=4",
+    "model.width=16",
+    "model.depth=2",
+    "model.heads=2",
+    "model.slices=6",
+    "training.epochs=3",
+]
+
+
+@pytest.fixture(scope="session")
+def darcy_folder(tmp_path_factory) -> Path:
+    """24 + 6 samples at 33×33, as `linearno data generate darcy` writes them."""
+    root = tmp_path_factory.mktemp("darcy")
+    DATASETS["darcy"].generate(
+        root, sizes={"train": 24, "test": 6}, resolution=33, seed=0, workers=1, tick=lambda n: None
+    )
+    return root
+
+
+@pytest.fixture(scope="session")
+def tiny_config(darcy_folder):
+    """A recipe shrunk until it trains in a second."""
+
+    def make(recipe: str = "darcy/linearno", *changes: str) -> RunConfig:
+        return override(RECIPES[recipe](), [*TINY, f"data.root={darcy_folder}", *changes])
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny_config, tmp_path_factory) -> Path:
+    """A finished run folder; tests read it and leave it as it is."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    run(tiny_config(), folder, torch.device("cpu"))
+    return folder
