@@ -1,16 +1,14 @@
 """LinearNO as one writes it down from the paper: φ and ψ formed, values projected at all N points.
 
-The yardstick of the speed benchmarks. It takes the weights of our model and must agree with it.
+The yardstick of the speed benchmarks: nothing of this package in it, nothing clever, nothing clumsy.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from linearno import LinearNO
 
-
-class PlainAttention(nn.Module):
+class Attention(nn.Module):
     def __init__(self, width: int, heads: int, slices: int, grid: tuple[int, int]):
         super().__init__()
         self.heads, self.grid = heads, grid
@@ -35,24 +33,29 @@ class PlainAttention(nn.Module):
         return self.to_out(out.permute(0, 2, 1, 3).reshape(batch, points, width))
 
 
-class PlainLinearNO(nn.Module):
-    def __init__(self, like: LinearNO):
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int, slices: int, grid: tuple[int, int]):
         super().__init__()
-        cfg = like.config
-        self.lift, self.norm, self.head = like.lift, like.norm, like.head
-        self.blocks = nn.ModuleList()
-        for block in like.blocks:
-            attention = PlainAttention(cfg.width, cfg.heads, cfg.slices, cfg.grid)
-            ours = block.attention
-            attention.conv, attention.to_out = ours.stem.conv, ours.merge
-            attention.to_q, attention.to_k, attention.to_v = ours.query, ours.key, ours.value
-            attention.temperature_q.data = ours.temperature_query.value.data.view(1, -1, 1, 1)
-            attention.temperature_k.data = ours.temperature_key.value.data.view(1, -1, 1, 1)
-            self.blocks.append(nn.ModuleList([block.norm_attention, attention, block.norm_mlp, block.mlp]))
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads, slices, grid)
+        self.mlp = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+
+    def forward(self, h: Tensor) -> Tensor:
+        h = h + self.attention(self.norm_1(h))
+        return h + self.mlp(self.norm_2(h))
+
+
+class PlainLinearNO(nn.Module):
+    def __init__(
+        self, *, features: int, width: int, depth: int, heads: int, slices: int, grid: tuple[int, int]
+    ):
+        super().__init__()
+        self.lift = nn.Sequential(nn.Linear(features, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.blocks = nn.ModuleList(Block(width, heads, slices, grid) for _ in range(depth))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1)
 
     def forward(self, coords: Tensor, inputs: Tensor) -> Tensor:
         h = self.lift(torch.cat([coords, inputs], dim=-1))
-        for norm_attention, attention, norm_mlp, mlp in self.blocks:
-            h = h + attention(norm_attention(h))
-            h = h + mlp(norm_mlp(h))
+        for block in self.blocks:
+            h = block(h)
         return self.head(self.norm(h))

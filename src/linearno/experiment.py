@@ -171,7 +171,7 @@ def _summary(errors: Tensor) -> dict[str, Any]:
 def write_cases(path: Path, bundle: Bundle, test: FieldData, predictions: Tensor, errors: Tensor) -> None:
     """The numbers behind the pictures: best, median and worst case, and the slices of the median one."""
     order = errors.argsort()
-    index = order[torch.tensor([0, len(order) // 2, -1])]
+    index = order[torch.tensor([0, (len(order) - 1) // 2, -1])]
     case = test.batch(index)
     arrays = {
         "sample": index,

@@ -1,6 +1,7 @@
 """Which device and precision a run uses. Nothing falls back in silence."""
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Literal
 
 import torch
@@ -38,6 +39,16 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     if precision == "bf16":
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Make the C library keep what tensors free, instead of taking it back page by page for the next ones.
+
+    glibc returns memory to the system above a threshold that follows the largest block it saw freed, up to
+    32 MiB; one such block, freed untouched, raises it for good. Elsewhere this does nothing.
+    """
+    torch.empty(2**25 - 2**16, dtype=torch.uint8)
 
 
 def describe(device: torch.device) -> str:

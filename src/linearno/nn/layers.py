@@ -1,7 +1,9 @@
 """Small layers. Axes: B batch, N points, W width."""
 
+from collections.abc import Callable
 from math import prod
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -11,6 +13,33 @@ from linearno.core.errors import UserError
 def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     """Linear, GELU, Linear."""
     return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
+
+
+BLOCK = {"cpu": 2**18, "cuda": 2**28}  # numbers of a block: what fits a core's cache, or a GPU's memory
+
+
+def pointwise(
+    function: Callable[..., Tensor], *tensors: Float[Tensor, "B N ..."]
+) -> Float[Tensor, "B N ..."]:
+    """`function(*tensors)`, where each point of the result depends on the same point of the tensors alone.
+
+    Without gradients it works a block of points at a time: what lies between never leaves the cache,
+    and takes no memory that grows with the mesh.
+    """
+    first = tensors[0]
+    step = max(64, BLOCK.get(first.device.type, 2**18) // max(1, first[:, :1].numel()))
+    if torch.is_grad_enabled() or first.shape[1] <= step:
+        return function(*tensors)
+    parts = zip(*(tensor.split(step, dim=1) for tensor in tensors), strict=True)
+    out, start = None, 0
+    for part in parts:
+        block = function(*part)
+        if out is None:
+            out = block.new_empty(block.shape[0], first.shape[1], *block.shape[2:])
+        out[:, start : start + step] = block
+        start += step
+    assert out is not None
+    return out
 
 
 def make_stem(width: int, grid: tuple[int, ...] | None) -> nn.Module:

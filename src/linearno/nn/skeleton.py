@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from linearno.core.device import keep_freed_memory
 from linearno.core.errors import UserError
 from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition, unit_grid
-from linearno.nn.layers import GridConv, mlp
+from linearno.nn.layers import GridConv, mlp, pointwise
 from linearno.nn.settings import ModelConfig, Unified
 from linearno.nn.slice_attention import SliceAttention
 from linearno.ops import State
@@ -34,9 +35,13 @@ class Block(nn.Module):
         self.mlp = mlp(width, mlp_ratio * width, width)
 
     def forward(self, h: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        update, state = self.attention(self.norm_attention(h), state)
-        h = h + update
-        return h + self.mlp(self.norm_mlp(h)), state
+        x, state, normaliser = self.attention.encode(self.norm_attention(h), state)
+
+        def finish(h: Tensor, x: Tensor) -> Tensor:
+            h = self.attention.decode(x, state, normaliser).add_(h)
+            return self.mlp(self.norm_mlp(h)).add_(h)
+
+        return pointwise(finish, h, x), state
 
 
 class PointTransformer(nn.Module):
@@ -60,6 +65,7 @@ class PointTransformer(nn.Module):
         init_conv: Callable[[Tensor], Tensor] | None = None,
     ):
         super().__init__()
+        keep_freed_memory()
         self.config, self.sizes = config, {"coords": coords, "inputs": inputs, "outputs": outputs}
         self.always_placeholder = always_placeholder
         self.unified: UnifiedPosition | None = None
@@ -82,7 +88,7 @@ class PointTransformer(nn.Module):
         h = self._lift(coords, inputs, time, positions)
         for block in self.blocks:
             h, _ = block(h)
-        return self.head(self.norm(h))
+        return self._head(h)
 
     def encode(
         self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
@@ -109,7 +115,7 @@ class PointTransformer(nn.Module):
         h = self._lift(coords, inputs, time, positions)
         for block, state in zip(self.blocks, states, strict=True):
             h, _ = block(h, state)
-        return self.head(self.norm(h))
+        return self._head(h)
 
     def slice_weights(
         self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
@@ -131,12 +137,15 @@ class PointTransformer(nn.Module):
                 f"this model takes {self.features} features a point, got {z.shape[-1]}: "
                 f"{place.shape[-1]} of position and {0 if inputs is None else inputs.shape[-1]} of inputs"
             )
-        h = self.lift(z)
+        h = pointwise(self.lift, z)
         if inputs is None or self.always_placeholder:
             h = h + self.placeholder
         if (time is None) != (self.time is None):
             raise UserError(f"this model takes {'no' if self.time is None else 'a'} time input")
         return h if self.time is None or time is None else h + self.time(time)
+
+    def _head(self, h: Tensor) -> Tensor:
+        return pointwise(lambda part: self.head(self.norm(part)), h)
 
     def _measure_from(self, unified: Unified, coords: int) -> None:
         axes = coords

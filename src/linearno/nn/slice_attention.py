@@ -13,6 +13,7 @@ from linearno.ops import Phi, Psi, State, gather, scatter, slice_means, slice_we
 from linearno.ops.attention import SCORE
 
 Features = Float[Tensor, "B N W"]
+Heads = Float[Tensor, "B N H D"]
 Weights = Float[Tensor, "B H N M"]
 
 
@@ -76,16 +77,25 @@ class SliceAttention(nn.Module):
         self.temperature_query, self.temperature_key = temperature_query, temperature_key
 
     def forward(self, h: Features, state: State | None = None) -> tuple[Features, State]:
-        """The layer's output at the points of `h`, and the state it was scattered from.
+        """The layer's output at the points of `h`, and the state it was scattered from."""
+        x, state, normaliser = self.encode(h, state)
+        return self.decode(x, state, normaliser), state
+
+    def encode(self, h: Features, state: State | None = None) -> tuple[Heads, State, State | None]:
+        """All that needs every point: features by head, the state, and φ's normaliser where it has one.
 
         Without a state the points of `h` are gathered; with one they only ask.
         """
         x = self._split(self.stem(h))
         w_query, scale_query, bias_query = self._query()
         normaliser = gather(x, w_query, scale_query, bias=bias_query) if self.phi == "N" else None
-        state = self._gather(x, h) if state is None else state
+        return x, self._gather(x, h) if state is None else state, normaliser
+
+    def decode(self, x: Heads, state: State, normaliser: State | None = None) -> Features:
+        """The output at points with features `x`: each on its own."""
+        w_query, scale_query, bias_query = self._query()
         out = scatter(x, w_query, scale_query, state, bias=bias_query, normaliser=normaliser)
-        return self.merge(out.flatten(-2)), state
+        return self.merge(out.flatten(-2))
 
     def weights(self, h: Features) -> tuple[Weights, Weights]:
         """φ and ψ of this layer as matrices, for pictures and ranks."""

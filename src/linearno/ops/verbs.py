@@ -6,6 +6,7 @@ Scores are made inside, from features and a small weight: score = x w · scale +
 make them again block by block, so training keeps no N×M tensor either.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -104,14 +105,36 @@ def _blocks(x: Tensor, slices: int) -> Iterator[slice]:
     return (slice(start, min(start + step, points)) for start in range(0, max(points, 1), step))
 
 
+class _Workspace:
+    """Room for the scores of a block, taken once and used for every block of a pass.
+
+    Fresh memory for each block would cost more than the arithmetic: the system hands it out page by page.
+    """
+
+    def __init__(self, x: Tensor, slices: int):
+        block = next(_blocks(x, slices))
+        size = x.shape[:-3].numel() * x.shape[-2] * slices * (block.stop - block.start)
+        self.flat = None if _half(x) else x.new_empty(size)
+
+    def room(self, *shape: int) -> Tensor | None:
+        """A contiguous tensor to write into; None where the precision asks for a fresh one."""
+        return None if self.flat is None else self.flat[: math.prod(shape)].view(shape)
+
+
+def _half(x: Tensor) -> bool:
+    return x.dtype in (torch.bfloat16, torch.float16)
+
+
 def _wide(scores: Tensor) -> Tensor:
     """Half precisions are normalised and accumulated in float32."""
-    return scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
+    return scores.float() if _half(scores) else scores
 
 
-def _key_scores(x: Tensor, weight: Tensor, bias: Tensor | None, score: Score) -> Tensor:
+def _key_scores(
+    x: Tensor, weight: Tensor, bias: Tensor | None, score: Score, out: Tensor | None = None
+) -> Tensor:
     """Scores of a block as (…, H, M, n): points last, so that the sums over points run along memory."""
-    scores = _wide(weight.mT @ x.movedim(-3, -1))
+    scores = _wide(torch.matmul(weight.mT, x.movedim(-3, -1), out=out))
     if bias is not None:
         scores = scores + bias.unsqueeze(-1)
     if score == "linear":
@@ -124,15 +147,19 @@ def _leaves(*tensors: Tensor | None) -> list[Tensor]:
     return [tensor.detach().requires_grad_() for tensor in tensors if tensor is not None]
 
 
-def _gather_block(x: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None, score: Score) -> State:
-    scores = _key_scores(x, weight, bias, score)
+def _gather_block(
+    x: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None, score: Score, work: _Workspace
+) -> State:
+    room = work.room(*x.shape[:-3], x.shape[-2], weight.shape[-1], x.shape[-3])  # … H M n
+    scores = _key_scores(x, weight, bias, score, room)
     if scores.shape[-1] == 0:
         nothing = scores.new_zeros(scores.shape[:-1])
         return State(nothing - torch.inf, nothing, scores @ _wide(value).transpose(-3, -2))
-    psi = scores.softmax(dim=-1)
-    # ψ at the maximum is exp(0)/Z: the sum comes for the price of a maximum
+    top = scores.amax(dim=-1)
+    psi = torch.softmax(scores, dim=-1, out=scores)
     mean = (psi.to(value.dtype) @ value.transpose(-3, -2)).to(psi.dtype)
-    return State(scores.amax(dim=-1), psi.amax(dim=-1).reciprocal(), mean)
+    # ψ at the maximum is exp(0)/Z: the sum comes for the price of a maximum
+    return State(top, psi.amax(dim=-1).reciprocal(), mean)
 
 
 class _Gather(torch.autograd.Function):
@@ -141,8 +168,9 @@ class _Gather(torch.autograd.Function):
         ctx: Any, x: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None, score: Score
     ) -> tuple[Tensor, Tensor, Tensor]:
         with torch.autocast(x.device.type, enabled=False):
+            work = _Workspace(x, weight.shape[-1])
             parts = [
-                _gather_block(x[..., n, :, :], value[..., n, :, :], weight, bias, score)
+                _gather_block(x[..., n, :, :], value[..., n, :, :], weight, bias, score, work)
                 for n in _blocks(x, weight.shape[-1])
             ]
             state = merge(*parts) if len(parts) > 1 else parts[0]
@@ -177,11 +205,19 @@ class _Gather(torch.autograd.Function):
         return d_x, d_value, d_weight, d_bias, None
 
 
-def _scatter_block(x: Tensor, weight: Tensor, bias: Tensor | None, slices: Tensor, softmax: bool) -> Tensor:
-    scores = _wide(x.transpose(-3, -2) @ weight)  # … H n M
+def _scatter_block(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    slices: Tensor,
+    softmax: bool,
+    work: _Workspace | None = None,
+) -> Tensor:
+    room = work.room(*x.shape[:-3], x.shape[-2], x.shape[-3], weight.shape[-1]) if work else None  # … H n M
+    scores = _wide(torch.matmul(x.transpose(-3, -2), weight, out=room))
     if bias is not None:
         scores = scores + bias.unsqueeze(-2)
-    phi = scores.softmax(dim=-1) if softmax else scores.exp()
+    phi = torch.softmax(scores, dim=-1, out=scores if work else None) if softmax else scores.exp()
     return (phi.to(x.dtype) @ slices.to(x.dtype)).transpose(-3, -2)
 
 
@@ -194,8 +230,9 @@ class _Scatter(torch.autograd.Function):
         ctx.softmax = softmax
         out = x.new_empty(*x.shape[:-1], slices.shape[-1])
         with torch.autocast(x.device.type, enabled=False):
+            work = _Workspace(x, weight.shape[-1])
             for n in _blocks(x, weight.shape[-1]):
-                out[..., n, :, :] = _scatter_block(x[..., n, :, :], weight, bias, slices, softmax)
+                out[..., n, :, :] = _scatter_block(x[..., n, :, :], weight, bias, slices, softmax, work)
         return out
 
     @staticmethod

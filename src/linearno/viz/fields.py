@@ -14,8 +14,9 @@ from linearno.viz.mesh import corners, triangulate
 from linearno.viz.style import FONT, WIDTH, literal
 
 FIELD, INPUT, ERROR = "viridis", "cividis", "magma"  # perceptually uniform, safe for colour-blind readers
-MARGINS_ACROSS = (0.75, 1.0, 0.1), (0.7, 0.3, 0.15), (0.1, 0.4, 0.4)  # inches in 1-D, 2-D and 3-D: left,
-MARGINS_DOWN = (0.7, 0.85, 0.6), (0.7, 1.1, 1.3), (0.7, 1.2, 0.9)  # between, right; top, between, bottom
+# inches around and between panels, in 1-D, 2-D and 3-D
+MARGINS_ACROSS = (0.75, 1.0, 0.1), (0.7, 0.3, 0.15), (0.1, 0.4, 0.4)  # left, between, right
+MARGINS_DOWN = (0.7, 0.85, 0.6), (0.7, 1.1, 1.3), (0.7, 1.2, 0.9)  # top, between, bottom
 FLAT = 0.45  # height over width below which panels stand one above the other
 MOST_POINTS = 20_000  # of a 3-D cloud: more cannot be told apart
 

@@ -1,0 +1,169 @@
+"""LinearNO on a CPU at the Darcy shape, beside a straightforward write-up of the same network.
+
+    python benchmarks/darcy_cpu.py [--rounds 5] [--json results/darcy_cpu.json]
+
+Each measurement has a process of its own, ours and the write-up in turn, so that neither inherits the
+other's memory. Times are medians over the rounds of the median of a process; memory is the growth of the
+resident set during one forward pass.
+"""
+
+import argparse
+import ctypes
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from plain_linearno import PlainLinearNO
+from torch import Tensor, nn
+
+from linearno import LinearNO
+from linearno.core.artifacts import write_json
+from linearno.core.provenance import commit, machine, versions
+
+SHAPE = {"width": 128, "depth": 8, "heads": 8, "slices": 64, "grid": (85, 85)}
+CONTESTANTS = ("linearno", "write-up")
+
+
+def build(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    if name == "linearno":
+        return LinearNO(coords=2, inputs=1, outputs=1, stem="conv", merge_layers=2, **SHAPE)
+    return PlainLinearNO(features=3, **SHAPE)
+
+
+def question() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    return torch.rand(1, 85 * 85, 2), torch.randn(1, 85 * 85, 1)
+
+
+def measure(name: str) -> dict[str, float]:
+    """All figures of one contestant, in this process. Times in ms, memory in MiB."""
+    model, asked = build(name), question()
+
+    def infer() -> None:
+        with torch.inference_mode():
+            model(*asked)
+
+    def train() -> None:
+        model.zero_grad()
+        model(*asked).square().mean().backward()
+
+    infer_ms = median_ms(infer, 15)
+    return {
+        "inference_ms": infer_ms,
+        "inference_peak_mib": peak_mib(infer),
+        "training_ms": median_ms(train, 5),
+    }
+
+
+def peak_mib(work: Callable[[], None]) -> float:
+    """How far the resident set rises during `work`, from where it lies when all free memory is given back."""
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    before = _status("VmRSS")
+    work()
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
+
+
+def median_ms(work: Callable[[], None], repeats: int) -> float:
+    for _ in range(3):
+        work()
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        work()
+        times.append(1e3 * (time.perf_counter() - began))
+    return statistics.median(times)
+
+
+def agree() -> float:
+    """The largest difference of the two outputs with the same weights, relative to the largest value."""
+    ours, plain = (build(name) for name in CONTESTANTS)
+    weights = dict(plain.named_parameters())
+    for (name, weight), theirs in zip(_same_order(ours), weights.values(), strict=True):
+        assert weight.numel() == theirs.numel(), name
+        theirs.data = weight.data.view_as(theirs)
+    with torch.inference_mode():
+        first, second = ours(*question()), plain(*question())
+    return ((first - second).abs().max() / second.abs().max()).item()
+
+
+def _same_order(ours: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Our parameters in the order in which the write-up declares its own."""
+    yield from ours.lift.named_parameters()
+    for block in ours.blocks:
+        attention = block.attention
+        yield from block.norm_attention.named_parameters()
+        yield from block.norm_mlp.named_parameters()
+        for temperature in (attention.temperature_query, attention.temperature_key):
+            yield from temperature.named_parameters()
+        parts = (attention.stem, attention.query, attention.key, attention.value, attention.merge, block.mlp)
+        for part in parts:
+            yield from part.named_parameters()
+    yield from ours.norm.named_parameters()
+    yield from ours.head.named_parameters()
+
+
+def compete(rounds: int) -> dict[str, dict[str, float]]:
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in CONTESTANTS}
+    for turn in range(rounds):
+        for name in CONTESTANTS:
+            child = subprocess.run(
+                [sys.executable, __file__, "--only", name], capture_output=True, check=True
+            )
+            runs[name].append(json.loads(child.stdout))
+            print(
+                f"round {turn + 1}  {name:9s}",
+                {k: round(v, 1) for k, v in runs[name][-1].items()},
+                flush=True,
+            )
+    return {
+        name: {key: statistics.median(run[key] for run in found) for key in found[0]}
+        for name, found in runs.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", choices=CONTESTANTS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only:
+        print(json.dumps(measure(options.only)))
+        return
+    difference = agree()
+    result = compete(options.rounds)
+    ours, plain = (result[name] for name in CONTESTANTS)
+    ratios = {key: plain[key] / ours[key] for key in ours}
+    for key in ours:
+        print(f"{key:18s} linearno {ours[key]:7.1f}   write-up {plain[key]:7.1f}   ratio {ratios[key]:.2f}")
+    record = {
+        "shape": {"batch": 1, "points": 7225} | SHAPE,
+        "rounds": options.rounds,
+        "threads": torch.get_num_threads(),
+        "largest_relative_difference": difference,
+        "median": result,
+        "write_up_over_linearno": ratios,
+        "machine": machine(),
+        "versions": versions(),
+        "commit": commit(),
+    }
+    if options.json:
+        write_json(options.json, record)
+
+
+if __name__ == "__main__":
+    main()
