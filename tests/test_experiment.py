@@ -14,6 +14,7 @@ from linearno.core.errors import UserError
 from linearno.experiment import RunConfig, evaluate, open_run, open_splits, run
 from linearno.metrics import relative_l2
 from linearno.recipes import RECIPES
+from linearno.training.fit import hold_out
 
 CPU = torch.device("cpu")
 
@@ -160,3 +161,14 @@ def change(folder, field, value):
         settings = {k: v for k, v in value.items() if k != "name"}
         value = card[field] | name | {"settings": card[field]["settings"] | settings}
     (folder / "model.json").write_text(json.dumps(card | {field: value}))
+
+
+def test_held_out_samples_do_not_touch_the_scaler(tiny_config, tmp_path):
+    config = tiny_config("darcy/linearno", "training.validation=8", "training.epochs=1")
+    metrics = run(config, tmp_path, CPU)
+    seen, held_out = hold_out(open_splits(config.data).train, 8, config.seed)
+    assert load(tmp_path).scaler.outputs.mean.item() == pytest.approx(
+        seen.targets.double().mean().item(), rel=1e-5
+    )
+    assert len(held_out) == 8
+    assert "8 validation samples" in metrics["protocol"]

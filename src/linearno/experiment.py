@@ -19,7 +19,7 @@ from torch import Tensor
 
 from linearno.bundle import Bundle
 from linearno.core.artifacts import writable_folder, write_json, write_text, write_whole
-from linearno.core.config import Config, read_yaml, write_yaml
+from linearno.core.config import Config, first_difference, read_yaml, write_yaml
 from linearno.core.device import describe
 from linearno.core.errors import UserError, require
 from linearno.core.registry import Registry
@@ -29,7 +29,7 @@ from linearno.metrics.slices import attention_rank, most_used
 from linearno.models import CONFIGS, build_model
 from linearno.nn import ModelConfig
 from linearno.training import EpochRecord, TrainingConfig, fit
-from linearno.training.checkpoint import first_difference
+from linearno.training.fit import hold_out
 from linearno.training.history import read_history
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,8 @@ def run(
     refuse_another_run(folder, config)
     splits = open_splits(config.data)  # disk → samples
     torch.manual_seed(config.seed)
-    scaler = Scaler.fit(splits.train.spec, splits.train.everything())  # train statistics only
+    seen, _ = hold_out(splits.train, config.training.validation, config.seed)
+    scaler = Scaler.fit(splits.train.spec, seen.everything())  # statistics of what is trained on, only
     model = build_model(config.model, splits.train.spec)
     write_yaml(writable_folder(folder) / "config.yaml", config)  # all is well: the folder is ours
     fit(  # never sees test

@@ -87,6 +87,17 @@ def _assign(values: dict[str, Any], path: list[str], value: Any) -> None:
         here = here[part]
 
 
+def first_difference(old: Any, new: Any, path: str = "") -> str | None:
+    """`field.path was 1, now 2` for the first leaf that differs between two JSON values, if one does."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(key for key in new if key not in old)]:
+            found = first_difference(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+            if found:
+                return found
+        return None
+    return None if old == new else f"{path} was {old!r}, now {new!r}"
+
+
 def write_yaml(path: Path, config: Config) -> None:
     write_text(path, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 

@@ -10,8 +10,8 @@ from linearno.training import TrainingConfig
 
 RESOLUTION = 85  # solved on 85×85, learned on every third point: 29×29
 DATA = DarcyConfig(root=Path("demo/data"), train=1000, test=100, stride=3, source="generated")
-SIZE = {"width": 48, "depth": 3, "heads": 4, "slices": 24, "stem": "conv"}
-TRAINING = TrainingConfig(epochs=12, batch=8, lr=2e-3, weight_decay=1e-5, clip=1.0, eval_batch=20)
+SIZE = {"width": 32, "depth": 3, "heads": 2, "slices": 16, "stem": "conv"}
+TRAINING = TrainingConfig(epochs=7, batch=8, lr=4e-3, weight_decay=1e-5, clip=1.0, eval_batch=20)
 
 
 def _demo(model: str, **settings: Any) -> RunConfig:

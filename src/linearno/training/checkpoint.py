@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from linearno.core.artifacts import read_json, read_tensors, sha256, write_json, write_tensors, write_text
+from linearno.core.config import first_difference
 from linearno.core.errors import UserError
 
 FORMAT = 1
@@ -72,14 +73,3 @@ class Checkpoints:
                 f"{self.folder.parent} holds a run of another configuration: "
                 f"{what or 'its data or its model differs'}; choose another --out or remove it"
             )
-
-
-def first_difference(old: Any, new: Any, path: str = "") -> str | None:
-    """`field.path was 1, now 2` for the first leaf that differs between two JSON values, if one does."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in [*old, *(key for key in new if key not in old)]:
-            found = first_difference(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-            if found:
-                return found
-        return None
-    return None if old == new else f"{path} was {old!r}, now {new!r}"
