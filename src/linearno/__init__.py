@@ -1,6 +1,7 @@
 """Neural operators by linear attention: gather N points into M slices, mix, scatter back."""
 
 from linearno.bundle import load
+from linearno.core.version import VERSION as __version__
 from linearno.models import LinearNO, Transolver, from_published
 
-__all__ = ["LinearNO", "Transolver", "from_published", "load"]
+__all__ = ["LinearNO", "Transolver", "__version__", "from_published", "load"]

@@ -6,7 +6,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("linearno", "torch", "numpy", "scipy", "h5py", "safetensors", "pydantic", "matplotlib")
+from linearno.core.version import VERSION
+
+PACKAGES = ("torch", "numpy", "scipy", "h5py", "safetensors", "pydantic", "matplotlib")
 
 
 def package_version(name: str) -> str | None:
@@ -19,7 +21,8 @@ def package_version(name: str) -> str | None:
 def versions() -> dict[str, str]:
     """Python and the packages that can change a number."""
     found = {name: package_version(name) for name in PACKAGES}
-    return {"python": platform.python_version()} | {k: v for k, v in found.items() if v}
+    ours = {"python": platform.python_version(), "linearno": VERSION}
+    return ours | {name: version for name, version in found.items() if version}
 
 
 @cache
