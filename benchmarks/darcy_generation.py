@@ -35,9 +35,7 @@ def main() -> None:
         seconds = time.perf_counter() - began
         files = read_json(Path(folder) / "card.json", how="")["files"]
     samples = options.train + options.test
-    print(
-        f"{samples} samples in {seconds:.1f} s with {options.workers} workers: {samples / seconds:.1f} a second"
-    )
+    print(f"{samples} samples in {seconds:.1f} s with {options.workers} workers: {samples / seconds:.1f}/s")
     record = settings | {"seconds": seconds, "files": files, "machine": machine()}
     if options.json:
         write_json(options.json, record | {"versions": versions(), "commit": commit()})
