@@ -6,12 +6,14 @@ from typing import Any
 from linearno.data import DarcyConfig
 from linearno.experiment import RECIPES, RunConfig
 from linearno.models import CONFIGS
-from linearno.training import TrainingConfig
+from linearno.training import LossConfig, TrainingConfig
 
 RESOLUTION = 85  # solved on 85×85, learned on every third point: 29×29
 DATA = DarcyConfig(root=Path("demo/data"), train=1000, test=100, stride=3, source="generated")
 SIZE = {"width": 32, "depth": 3, "heads": 2, "slices": 16, "stem": "conv"}
-TRAINING = TrainingConfig(epochs=7, batch=8, lr=4e-3, weight_decay=1e-5, clip=1.0, eval_batch=20)
+TRAINING = TrainingConfig(
+    epochs=7, batch=8, lr=2.5e-3, weight_decay=1e-5, eval_batch=20, loss=LossConfig(gradient_weight=0.1)
+)
 
 
 def _demo(model: str, **settings: Any) -> RunConfig:
