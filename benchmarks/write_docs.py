@@ -49,8 +49,8 @@ def demo_table() -> str:
     first = found["runs"]["linearno"]
     rows.append(f"| the mean field | 0 | {first['mean_field']['relative_l2']:.4f} | |")
     note = (
-        f"\n`linearno demo`: Darcy flow, {first['samples']} unseen samples of 29×29 points, seed {first['seed']}, "
-        f"{first['device']}, {found['machine']}, commit {first['commit']}."
+        f"\n`linearno demo`: Darcy flow, {first['samples']} unseen samples of 29×29 points, "
+        f"seed {first['seed']}, {first['device']}, {found['machine']}, commit {first['commit']}."
     )
     return "\n".join(rows) + "\n" + note
 
@@ -77,14 +77,16 @@ def generation_line() -> str:
     found = record("darcy_generation")
     samples = sum(found["sizes"].values())
     return (
-        f"Darcy at {found['resolution']}×{found['resolution']}: {samples:,} samples solved and written in "
-        f"{found['seconds']:.0f} s with {found['workers']} workers ({found['machine']}, commit {found['commit']})."
+        f"Darcy at {found['resolution']}×{found['resolution']}: {samples:,} samples solved and written "
+        f"in {found['seconds']:.0f} s with {found['workers']} workers "
+        f"({found['machine']}, commit {found['commit']})."
     )
 
 
 def theorem_line() -> str:
     found = record("theorem1")
-    return f"Theorem 1: measured slope {found['slope']:.3f} for N = {found['sizes'][0]} … {found['sizes'][-1]:,}."
+    sizes = found["sizes"]
+    return f"Measured slope {found['slope']:.3f} for N = {sizes[0]} … {sizes[-1]:,}."
 
 
 BLOCKS = {"demo": demo_table, "cpu": cpu_table, "generation": generation_line, "theorem1": theorem_line}
