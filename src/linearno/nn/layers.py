@@ -19,19 +19,19 @@ BLOCK = {"cpu": 2**18, "cuda": 2**28}  # numbers of a block: what fits a core's 
 
 
 def pointwise(
-    function: Callable[..., Tensor], *tensors: Float[Tensor, "B N ..."]
+    function: Callable[..., Tensor], *tensors: Float[Tensor, "B N ..."], in_place: bool = False
 ) -> Float[Tensor, "B N ..."]:
     """`function(*tensors)`, where each point of the result depends on the same point of the tensors alone.
 
-    Without gradients it works a block of points at a time: what lies between never leaves the cache,
-    and takes no memory that grows with the mesh.
+    Without gradients it works a block of points at a time: what lies between never leaves the cache, and
+    takes no memory that grows with the mesh. With `in_place` the result then takes the place of the first.
     """
     first = tensors[0]
     step = max(64, BLOCK.get(first.device.type, 2**18) // max(1, first[:, :1].numel()))
     if torch.is_grad_enabled() or first.shape[1] <= step:
         return function(*tensors)
     parts = zip(*(tensor.split(step, dim=1) for tensor in tensors), strict=True)
-    out, start = None, 0
+    out, start = first if in_place else None, 0
     for part in parts:
         block = function(*part)
         if out is None:

@@ -25,7 +25,7 @@ Positions = Float[Tensor, "B N P"] | None  # raw coordinates, for a unified posi
 
 
 class Block(nn.Module):
-    """h + attention(norm h), then h + mlp(norm h)."""
+    """h + attention(norm h), then h + mlp(norm h). Without gradients the result takes the place of h."""
 
     def __init__(self, width: int, mlp_ratio: int, attention: SliceAttention):
         super().__init__()
@@ -41,7 +41,7 @@ class Block(nn.Module):
             h = self.attention.decode(x, state, normaliser).add_(h)
             return self.mlp(self.norm_mlp(h)).add_(h)
 
-        return pointwise(finish, h, x), state
+        return pointwise(finish, h, x, in_place=True), state
 
 
 class PointTransformer(nn.Module):
