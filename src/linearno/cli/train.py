@@ -41,7 +41,7 @@ def train(
 
     Shorter:  linearno train darcy/linearno --set training.epochs=50 --set model.slices=96 --out runs/short
     """
-    with user_errors():
+    with user_errors(), stops_politely():
         config = override(open_recipe(recipe), set_ or [])
         folder = out or Path("runs") / config.recipe.replace("/", "-")
         metrics = run_with_bar(config, folder, device, track)
@@ -60,11 +60,11 @@ def open_recipe(name: str) -> RunConfig:
 
 
 def run_with_bar(config: RunConfig, folder: Path, device: str, track: Path | None = None) -> dict[str, Any]:
-    """`run`, with a bar that shows the epochs and the loss; a stop is a message, not an accident."""
+    """`run`, with a bar that shows the epochs and the loss."""
     where = resolve_device(device)
     console.print(f"{config.recipe} on {describe(where)}, {config.training.precision} → {folder}")
     bar = progress_bar(config.recipe, config.training.epochs)
-    with stops_politely(), tensorboard(track) as log, bar as advance:
+    with tensorboard(track) as log, bar as advance:
         done = 0
 
         def on_epoch(record: EpochRecord) -> None:
@@ -79,11 +79,12 @@ def run_with_bar(config: RunConfig, folder: Path, device: str, track: Path | Non
 
 @contextmanager
 def stops_politely() -> Iterator[None]:
+    """A stop by signal is a message and an exit code, not an accident."""
     try:
         yield
     except Interrupted as stop:
         typer.echo(str(stop), err=True)
         raise typer.Exit(128 + (stop.signal or signal.SIGINT)) from None
     except KeyboardInterrupt:
-        typer.echo("stopped; the same command resumes from the last checkpoint", err=True)
+        typer.echo("stopped; the same command goes on from what is already done", err=True)
         raise typer.Exit(130) from None
