@@ -114,7 +114,8 @@ def _same_order(ours: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     yield from ours.head.named_parameters()
 
 
-def compete(rounds: int) -> dict[str, dict[str, float]]:
+def compete(rounds: int) -> dict[str, list[dict[str, float]]]:
+    """The figures of every round, the contestants in turn."""
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in CONTESTANTS}
     for turn in range(rounds):
         for name in CONTESTANTS:
@@ -127,6 +128,10 @@ def compete(rounds: int) -> dict[str, dict[str, float]]:
                 {k: round(v, 1) for k, v in runs[name][-1].items()},
                 flush=True,
             )
+    return runs
+
+
+def medians(runs: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:
     return {
         name: {key: statistics.median(run[key] for run in found) for key in found[0]}
         for name, found in runs.items()
@@ -145,7 +150,8 @@ def main() -> None:
         print(json.dumps(measure(options.only)))
         return
     difference = agree()
-    result = compete(options.rounds)
+    runs = compete(options.rounds)
+    result = medians(runs)
     ours, plain = (result[name] for name in CONTESTANTS)
     ratios = {key: plain[key] / ours[key] for key in ours}
     for key in ours:
@@ -156,6 +162,7 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "largest_relative_difference": difference,
         "median": result,
+        "runs": runs,
         "write_up_over_linearno": ratios,
         "machine": machine(),
         "versions": versions(),

@@ -66,8 +66,11 @@ def cpu_table() -> str:
     for key, words in names.items():
         ours, plain = (found["median"][name][key] for name in ("linearno", "write-up"))
         rows.append(f"| {words} | {ours:.0f} | {plain:.0f} | {found['write_up_over_linearno'][key]:.2f} |")
+    pairs = zip(*(found["runs"][name] for name in ("linearno", "write-up")), strict=True)
+    ratios = [plain["inference_ms"] / ours["inference_ms"] for ours, plain in pairs]
     note = (
-        f"\nMedians of {found['rounds']} rounds in fresh processes, fp32, {found['threads']} threads, "
+        f"\nMedians of {found['rounds']} rounds in fresh processes; round by round the ratio of the inference "
+        f"times lies between\n{min(ratios):.2f} and {max(ratios):.2f}. fp32, {found['threads']} threads, "
         f"{found['machine']}, torch {found['versions']['torch']}, commit {found['commit']}."
     )
     return "\n".join(rows) + "\n" + note
