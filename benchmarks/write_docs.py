@@ -69,7 +69,7 @@ def cpu_table() -> str:
     pairs = zip(*(found["runs"][name] for name in ("linearno", "write-up")), strict=True)
     ratios = [plain["inference_ms"] / ours["inference_ms"] for ours, plain in pairs]
     note = (
-        f"\nMedians of {found['rounds']} rounds in fresh processes; round by round the ratio of the inference "
+        f"\nMedians of {found['rounds']} rounds in fresh processes; round by round the ratio of inference "
         f"times lies between\n{min(ratios):.2f} and {max(ratios):.2f}. fp32, {found['threads']} threads, "
         f"{found['machine']}, torch {found['versions']['torch']}, commit {found['commit']}."
     )

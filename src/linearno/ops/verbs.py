@@ -186,7 +186,7 @@ class _Gather(torch.autograd.Function):
         log_sum = (top + total.log()).unsqueeze(-1)
         # ∂loss/∂score = ψ ∘ (dmean·v − mean·dmean + sum·dsum): no third pass over the points
         offset = (total * d_sum - (mean * d_mean).sum(dim=-1)).unsqueeze(-1)
-        wide, d_mean = d_mean.to(value.dtype), d_mean.to(value.dtype).transpose(-3, -2)
+        d_slices = d_mean.to(value.dtype)
         d_x, d_value = torch.empty_like(x), torch.empty_like(value)
         d_weight = torch.zeros_like(weight)
         d_bias = None if bias is None else torch.zeros_like(bias)
@@ -195,8 +195,8 @@ class _Gather(torch.autograd.Function):
                 leaf = _leaves(x[..., n, :, :], weight, bias)
                 scores = _key_scores(leaf[0], leaf[1], leaf[2] if bias is not None else None, ctx.score)
             psi = (scores.detach() - log_sum).exp_()  # … H M n
-            d_value[..., n, :, :] = (psi.mT.to(value.dtype) @ wide).transpose(-3, -2)
-            d_psi = (wide @ value[..., n, :, :].movedim(-3, -1)).to(psi.dtype)
+            d_value[..., n, :, :] = (psi.mT.to(value.dtype) @ d_slices).transpose(-3, -2)
+            d_psi = (d_slices @ value[..., n, :, :].movedim(-3, -1)).to(psi.dtype)
             grads = torch.autograd.grad(scores, leaf, d_psi.add_(offset).mul_(psi))
             d_x[..., n, :, :] = grads[0]
             d_weight += grads[1]
