@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from linearno.cli.data import app
@@ -30,6 +31,7 @@ def test_a_set_is_made_checked_and_not_made_twice(type_, tmp_path):
     first = type_(line)
     assert first.exit_code == 0
     assert first.output.startswith(f"{tmp_path}: seed 0, resolution 11, train 3, test 2; made in")
+    assert first.output.endswith(" s (solved on cpu)\n")
     assert first.output.count("\n") == 1  # quiet where there is no terminal
     assert "already there, nothing to do" in type_(line).output
     assert "all is well" in type_(f"verify darcy --root {tmp_path}").output
@@ -51,6 +53,8 @@ def test_a_damaged_set_is_told_with_exit_code_2(type_, tmp_path):
         ("generate darsy", "did you mean 'darcy'?"),
         ("generate darcy --resolution 4 --out {}", "at least 5"),
         ("generate darcy --out {}/file", "cannot write to"),
+        ("generate darcy --device tpu9 --out {}/set", "device 'tpu9' is not known"),
+        ("generate darcy --device meta --out {}/set", "device 'meta' is not supported"),
         ("verify darcy --root {}/nowhere", "does not exist; run `linearno data generate darcy"),
     ],
 )
@@ -66,6 +70,15 @@ def test_mistakes_are_one_line_and_exit_code_2(type_, tmp_path, line, complaint)
 @pytest.mark.parametrize("command", ["generate", "verify", "list"])
 def test_the_help_of_each_command_shows_an_example(type_, command):
     assert f"linearno data {command}" in type_(f"{command} --help").output
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
+def test_a_gpu_that_is_not_here_is_one_line_and_leaves_no_folder(type_, tmp_path):
+    result = type_(f"generate darcy --device cuda --out {tmp_path}/set")
+    assert result.exit_code == 2
+    assert "no CUDA device is here" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "set").exists()
 
 
 def test_ctrl_c_stops_promptly_with_one_line_and_keeps_what_is_done(tmp_path):

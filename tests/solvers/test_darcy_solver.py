@@ -1,12 +1,28 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 from numpy import cos, pi, sin
+from scipy.fft import dstn
 from scipy.sparse.linalg import spsolve
 
-from linearno.core.errors import UserError
+from linearno.core.errors import SampleError, UserError
 from linearno.solvers import darcy
-from linearno.solvers.darcy import darcy_sample, solve_between_centres, solve_darcy, spline_matrix
+from linearno.solvers.darcy import darcy_samples, spline_matrix
+
+CPU = torch.device("cpu")
+
+
+def samples(seeds, resolution: int, device: torch.device = CPU) -> tuple[np.ndarray, np.ndarray]:
+    return darcy_samples([np.random.default_rng(seed) for seed in seeds], resolution, device)
+
+
+def solve_darcy(a: np.ndarray, f: np.ndarray) -> np.ndarray:
+    return darcy.solve_darcy(torch.from_numpy(a), torch.from_numpy(f)).numpy()
+
+
+def solve_between_centres(a: np.ndarray, f: np.ndarray) -> np.ndarray:
+    return darcy.solve_between_centres(torch.from_numpy(a), torch.from_numpy(f)).numpy()
 
 
 def assembled(a: np.ndarray) -> sp.csc_array:
@@ -24,6 +40,32 @@ def assembled(a: np.ndarray) -> sp.csc_array:
     return matrix.tocsc()
 
 
+def plain_solve(a: np.ndarray, f: np.ndarray) -> np.ndarray:
+    """The numpy twin for one sample: the same iteration, with scipy's sine transform."""
+    size = len(a)
+    rows, columns = (a[1:] + a[:-1])[:, 1:-1] / 2, (a[:, 1:] + a[:, :-1])[1:-1] / 2
+    one = (2 * (size - 1) * sin(np.arange(1, size - 1) * pi / (2 * (size - 1)))) ** 2
+
+    def operator(u):
+        x, y = rows * np.diff(u, axis=0, prepend=0, append=0), columns * np.diff(u, prepend=0, append=0)
+        return -((size - 1) ** 2) * (np.diff(x, axis=0) + np.diff(y))
+
+    def precondition(f):
+        return dstn(dstn(f, type=1, norm="ortho") / (one[:, None] + one), type=1, norm="ortho")
+
+    residual = f[1:-1, 1:-1].copy()
+    u, direction, last = np.zeros_like(residual), np.zeros_like(residual), np.inf
+    target = 1e-10 * np.linalg.norm(residual)
+    while np.linalg.norm(residual) > target:
+        correction = precondition(residual)
+        now = np.vdot(residual, correction)
+        direction = correction + now / last * direction
+        image = operator(direction)
+        step = now / np.vdot(direction, image)
+        u, residual, last = u + step * direction, residual - step * image, now
+    return np.pad(u, 1)
+
+
 def manufactured(points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """u = sin πx sin 2πy and a = 1 + x + 2y² give f by hand."""
     x, y = np.meshgrid(points, points, indexing="ij")
@@ -37,10 +79,12 @@ def order(sizes: list[int], errors: list[float]) -> float:
 
 
 def test_second_order_on_a_manufactured_solution():
+    """In a batch whose other sample is the transposed problem."""
     sizes, errors = [16, 32, 64, 128], []
     for intervals in sizes:
         u, a, f = manufactured(np.linspace(0, 1, intervals + 1))
-        errors.append(np.abs(solve_darcy(a, f) - u).max())
+        both = solve_darcy(np.stack([a, a.T]), np.stack([f, f.T]))
+        errors.append(np.abs(both - np.stack([u, u.T])).max())
     assert abs(order(sizes, errors) - 2) < 0.1, f"order {order(sizes, errors):.2f}, errors {errors}"
 
 
@@ -61,26 +105,37 @@ def test_agrees_with_a_direct_solve_of_the_assembled_matrix():
 
 
 def test_benchmark_coefficients_below_zero_on_the_border_are_solved_as_the_recipe_does():
-    for seed in range(20):
-        coeff, sol = darcy_sample(np.random.default_rng(seed), 17)
-        to_nodes, to_centres = darcy._between(17)
+    to_nodes, to_centres = (matrix.numpy() for matrix in darcy._between(17, CPU))
+    for coeff, sol in zip(*samples(range(20), 17), strict=True):
         nodes = to_nodes @ coeff @ to_nodes.T
         u = np.pad(spsolve(assembled(nodes), np.ones(15 * 15)).reshape(15, 15), 1)
         np.testing.assert_allclose(sol, to_centres @ u @ to_centres.T, rtol=0, atol=1e-8 * u.max())
 
 
+def inner(count: int, size: int) -> torch.Tensor:
+    """Noise that is zero on the border."""
+    noise = torch.from_numpy(np.random.default_rng(0).standard_normal((count, size - 2, size - 2)))
+    return torch.nn.functional.pad(noise, (1, 1, 1, 1))
+
+
 def test_operator_is_symmetric():
-    rng = np.random.default_rng(0)
-    faces = darcy.face_coefficients(rng.uniform(1, 9, (15, 15)))
-    u, v = rng.standard_normal((2, 13, 13))
-    left, right = np.vdot(u, darcy.apply_darcy(faces, v)), np.vdot(darcy.apply_darcy(faces, u), v)
-    assert left == pytest.approx(right, rel=1e-12)
+    a = torch.from_numpy(np.random.default_rng(1).uniform(1, 9, (15, 15)))
+    faces = darcy.face_coefficients(a)
+    u, v = inner(2, 15)
+    left, right = (u * darcy.apply_darcy(faces, v)).sum(), (darcy.apply_darcy(faces, u) * v).sum()
+    assert left.item() == pytest.approx(right.item(), rel=1e-12)
 
 
 def test_preconditioner_inverts_the_operator_of_a_constant_coefficient():
-    u = np.random.default_rng(0).standard_normal((13, 13))
-    f = darcy.apply_darcy(darcy.face_coefficients(np.ones((15, 15))), u)
-    np.testing.assert_allclose(darcy.solve_poisson(f, darcy.poisson_eigenvalues(13)), u, atol=1e-12)
+    u = inner(3, 15)
+    f = darcy.apply_darcy(darcy.face_coefficients(torch.ones(3, 15, 15, dtype=torch.float64)), u)
+    torch.testing.assert_close(darcy.solve_poisson(f, darcy.inverse_eigenvalues(15, CPU)), u)
+
+
+def test_sine_transform_is_that_of_scipy_transposed():
+    u = inner(3, 15)
+    expected = dstn(u.numpy()[:, 1:-1, 1:-1], type=1, axes=(1, 2)) / 4
+    np.testing.assert_allclose(darcy.sine_transform(u).mT[:, 1:-1, 1:-1], expected, atol=1e-12)
 
 
 def test_pressure_is_positive_inside_zero_on_the_border_and_falls_as_the_medium_opens():
@@ -95,7 +150,7 @@ def test_pressure_is_positive_inside_zero_on_the_border_and_falls_as_the_medium_
 def test_iterations_do_not_grow_with_the_resolution(monkeypatch):
     monkeypatch.setattr(darcy, "MAX_ITERATIONS", 40)
     for resolution in (17, 65, 257):
-        darcy_sample(np.random.default_rng(1), resolution)
+        samples([1], resolution)
 
 
 def test_spline_reproduces_cubics_within_and_beyond_its_points():
@@ -106,10 +161,10 @@ def test_spline_reproduces_cubics_within_and_beyond_its_points():
 
 def test_benchmark_sample_has_the_two_permeabilities_and_the_published_magnitudes():
     """The published file: 5.17e-5 on the border and 6.95e-3 inside, means over its samples, at 421."""
-    samples = [darcy_sample(np.random.default_rng(seed), 421) for seed in range(2)]
-    assert all(set(np.unique(coeff)) == {3.0, 12.0} for coeff, _ in samples)
-    border = np.mean([np.abs([u[0], u[-1], u[:, 0], u[:, -1]]).mean() for _, u in samples])
-    inside = np.mean([np.sqrt((u[1:-1, 1:-1] ** 2).mean()) for _, u in samples])
+    coeff, sol = samples(range(2), 421)
+    assert all(set(np.unique(a)) == {3.0, 12.0} for a in coeff)
+    border = np.mean([np.abs([u[0], u[-1], u[:, 0], u[:, -1]]).mean() for u in sol])
+    inside = np.mean([np.sqrt((u[1:-1, 1:-1] ** 2).mean()) for u in sol])
     assert border == pytest.approx(5.17e-5, rel=0.15)
     assert inside == pytest.approx(6.95e-3, rel=0.15)
 
@@ -127,12 +182,56 @@ def test_a_right_hand_side_that_is_not_finite_is_refused():
         solve_darcy(np.ones((9, 9)), np.full((9, 9), np.nan))
 
 
-def test_a_solve_that_does_not_converge_says_so(monkeypatch):
+def test_a_solve_that_does_not_converge_says_which_sample_it_was(monkeypatch):
     monkeypatch.setattr(darcy, "MAX_ITERATIONS", 3)
     with pytest.raises(UserError, match="did not converge in 3 iterations"):
-        darcy_sample(np.random.default_rng(0), 33)
+        samples([0], 33)
+    ones = torch.ones(4, 33, 33, dtype=torch.float64)
+    a = ones.clone()
+    a[2, 9:, 9:] = 100
+    with pytest.raises(SampleError, match="from 1 to 100") as caught:
+        darcy.solve_darcy(a.reshape(2, 2, 33, 33), ones.reshape(2, 2, 33, 33))
+    assert caught.value.index == 2
 
 
 def test_a_resolution_too_small_for_the_spline_is_refused():
     with pytest.raises(UserError, match="at least 5"):
-        darcy_sample(np.random.default_rng(0), 4)
+        samples([0], 4)
+
+
+def test_agrees_with_the_numpy_twin():
+    rng = np.random.default_rng(0)
+    a, f = rng.choice([3.0, 12.0], (3, 65, 65)), rng.standard_normal((3, 65, 65))
+    plain = np.stack([plain_solve(*pair) for pair in zip(a, f, strict=True)])
+    assert np.linalg.norm(solve_darcy(a, f) - plain) < 1e-12 * np.linalg.norm(plain)
+
+
+@pytest.mark.parametrize("resolution", [17, 65])
+def test_a_sample_has_the_same_bytes_alone_and_in_any_batch(resolution):
+    coeff, sol = samples(range(5), resolution)
+    for batch in ([0], [3], [4, 1], [2, 0, 3]):
+        part = samples(batch, resolution)
+        np.testing.assert_array_equal(part[0], coeff[batch])
+        np.testing.assert_array_equal(part[1], sol[batch])
+
+
+@pytest.mark.parametrize("every", [1, 4, 7])
+def test_easy_samples_keep_their_bytes_while_hard_ones_go_on(monkeypatch, every):
+    """Zero iterations, one, and many; asked after each or, as on a GPU, now and then."""
+    monkeypatch.setattr(darcy, "CHECK_EVERY", every)
+    monkeypatch.setattr(darcy, "_waits", lambda device: True)
+    a, f = torch.ones(3, 17, 17, dtype=torch.float64), torch.ones(3, 17, 17, dtype=torch.float64)
+    f[0], a[2, 5:, 5:] = 0, 50.0
+    u = darcy.solve_darcy(a, f)
+    assert not u[0].any()
+    monkeypatch.undo()
+    for i in range(3):
+        torch.testing.assert_close(darcy.solve_darcy(a[i], f[i]), u[i], rtol=0, atol=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_gives_the_same_coefficients_and_the_same_solutions_to_rounding():
+    (coeff, sol), (same, near) = samples(range(5), 129), samples(range(5), 129, torch.device("cuda"))
+    np.testing.assert_array_equal(coeff, same)
+    assert np.linalg.norm(near - sol) < 1e-9 * np.linalg.norm(sol)

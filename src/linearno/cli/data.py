@@ -11,6 +11,7 @@ from rich.table import Table
 from linearno.cli.shared import console, progress_bar, user_errors
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark
+from linearno.data.card import read_card
 from linearno.data.generate import Plan
 
 app = typer.Typer(help="List, make and check the data of the benchmarks.", no_args_is_help=True)
@@ -24,10 +25,13 @@ Name = Annotated[str, typer.Argument(help="as `linearno data list` names it", au
 Train = Annotated[int | None, typer.Option(min=1, help="samples to train on; the protocol's by default")]
 Test = Annotated[int | None, typer.Option(min=1, help="samples to test on; the protocol's by default")]
 Resolution = Annotated[int | None, typer.Option(min=1, help="points a side; as published by default")]
-Seed = Annotated[int, typer.Option(min=0, help="the same seed gives the same bytes")]
+Seed = Annotated[int, typer.Option(min=0, help="the same seed gives the same samples")]
 Out = Annotated[Path | None, typer.Option(help="folder to fill; the benchmark's own by default")]
 Root = Annotated[Path | None, typer.Option(help="folder to check; the benchmark's own by default")]
-Workers = Annotated[int | None, typer.Option(min=1, help="processes; one for each core by default")]
+Workers = Annotated[int | None, typer.Option(min=1, help="processes on a CPU; one for each core by default")]
+Device = Annotated[
+    str, typer.Option(help="cpu, cuda, cuda:1, …; auto is CUDA where it is and the solver can use it")
+]
 
 
 @app.command("list")
@@ -53,6 +57,7 @@ def generate(
     seed: Seed = 0,
     out: Out = None,
     workers: Workers = None,
+    device: Device = "auto",
 ) -> None:
     """Make a benchmark's files with its solver.
 
@@ -60,7 +65,13 @@ def generate(
     Each sample has its own random numbers: the number of workers changes
     nothing, and a larger set begins with the samples of a smaller one.
 
+    A GPU solves many samples at once. Random inputs are the same on every
+    device, solutions to rounding; the card of the set says which one it was.
+
     Example:  linearno data generate darcy
+
+    On a GPU:
+    linearno data generate darcy --device cuda
 
     A small set:
     linearno data generate darcy --train 100 --test 20 --resolution 85 --out data/small
@@ -73,10 +84,10 @@ def generate(
         if points is None:
             raise UserError(f"{name} has no usual resolution; give one with --resolution")
         plan = Plan.make({"seed": seed, "resolution": points, "sizes": sizes})
-        _generate(name, benchmark, out or usual.root, plan, workers or _cores())
+        _generate(name, benchmark, out or usual.root, plan, workers=workers or _cores(), device=device)
 
 
-def _generate(name: str, benchmark: Benchmark, root: Path, plan: Plan, workers: int) -> None:
+def _generate(name: str, benchmark: Benchmark, root: Path, plan: Plan, *, workers: int, device: str) -> None:
     if benchmark.generate is None:
         raise UserError(f"{name} has no solver here; put its published files into a folder instead")
     began, made = monotonic(), 0
@@ -89,12 +100,13 @@ def _generate(name: str, benchmark: Benchmark, root: Path, plan: Plan, workers: 
                 advance(count)
 
             settings = plan.model_dump()  # seed, resolution, sizes
-            benchmark.generate(root, **settings, workers=workers, tick=tick)
+            benchmark.generate(root, **settings, workers=workers, tick=tick, device=device)
     except KeyboardInterrupt:
         typer.echo(f"stopped; {made} samples are kept and the same command goes on from there", err=True)
         raise typer.Exit(130) from None
-    when = f"made in {monotonic() - began:.0f} s" if made else "already there, nothing to do"
-    typer.echo(f"{root}: {plan}; {when}")
+    when = f"made in {monotonic() - began:.1f} s" if made else "already there, nothing to do"
+    maker = read_card(root, how="generate the set again").device
+    typer.echo(f"{root}: {plan}; {when} (solved on {maker})")
 
 
 def _cores() -> int:

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,25 @@ def writable_folder(path: Path) -> Path:
     except OSError as error:
         raise UserError(f"cannot write to {path}: {error.strerror or error}; choose another folder") from None
     return path
+
+
+@contextmanager
+def alone_in(root: Path) -> Iterator[None]:
+    """Hold the folder: two processes that fill it at once would undo each other's work."""
+    try:
+        import fcntl
+    except ImportError:  # not on this system: the user's own care must do
+        yield
+        return
+    folder = os.open(root, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another process is filling {root}; wait, or choose another folder") from None
+        yield
+    finally:
+        os.close(folder)
 
 
 def sha256(path: Path) -> str:

@@ -9,6 +9,17 @@ class UserError(Exception):
     """Shown as one line with exit code 2. Everything else is our bug and keeps its traceback."""
 
 
+class SampleError(UserError):
+    """What is wrong with one sample of a batch, and its place there."""
+
+    def __init__(self, index: int, message: str):
+        super().__init__(message)
+        self.index = index
+
+    def __reduce__(self) -> tuple[type["SampleError"], tuple[int, str]]:
+        return type(self), (self.index, str(self))
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A clause that names the nearest known words, or all of them when none is near."""
     options = sorted(known)

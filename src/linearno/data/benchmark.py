@@ -62,7 +62,7 @@ class Splits(NamedTuple):
 
 @runtime_checkable
 class Generate(Protocol):
-    """Make a benchmark's files with its solver; `tick` is called once for each finished sample."""
+    """Make a benchmark's files with its solver; `tick(n)` is called when n more samples are finished."""
 
     def __call__(
         self,
@@ -73,6 +73,7 @@ class Generate(Protocol):
         seed: int,
         workers: int,
         tick: Callable[[int], None],
+        device: str = "cpu",
     ) -> None: ...
 
 

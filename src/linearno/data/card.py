@@ -33,6 +33,7 @@ class Card(Config):
     seed: int
     resolution: int
     sizes: dict[str, int]  # split → samples
+    device: str = "cpu"  # that solved; another one gives the same numbers to rounding only
     files: dict[str, ArrayFile]  # file name → facts
     versions: dict[str, str]
     commit: str | None

@@ -1,6 +1,6 @@
 """Darcy flow: from the permeability of a medium to the pressure in it, on a square grid."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -12,10 +12,10 @@ from pydantic import PositiveInt
 from linearno.core.errors import UserError
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
 from linearno.data.card import CARD, array_name, card_problems, open_array, read_card, require_finite
-from linearno.data.generate import Plan, Recipe, generate, unfinished
+from linearno.data.generate import Plan, Recipe, batch_that_fits, generate, unfinished
 from linearno.data.matlab import mat_shape, read_mat
 from linearno.data.sample import FieldSpec
-from linearno.solvers.darcy import darcy_sample, require_resolution
+from linearno.solvers.darcy import darcy_samples, require_resolution
 
 FIELDS = ("coeff", "sol")
 PUBLISHED = {
@@ -150,8 +150,15 @@ def _read(array: Stored, cfg: DarcyConfig) -> torch.Tensor:
     return torch.from_numpy(values.reshape(count, -1, 1))
 
 
-def make_darcy(rng: np.random.Generator, resolution: int) -> dict[str, ndarray]:
-    return dict(zip(FIELDS, darcy_sample(rng, resolution), strict=True))
+def make_darcy(
+    rngs: Sequence[np.random.Generator], resolution: int, device: torch.device
+) -> dict[str, ndarray]:
+    return dict(zip(FIELDS, darcy_samples(rngs, resolution, device), strict=True))
+
+
+def darcy_batch(resolution: int, device: torch.device) -> int:
+    """The solver holds about 30 arrays of float64 for each sample, those inside its transforms included."""
+    return batch_that_fits(device, 30 * 8 * resolution**2)
 
 
 def darcy_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
@@ -166,8 +173,10 @@ RECIPE = Recipe(
     solver="five-point scheme with mean face coefficients on the node grid, cubic splines between cell "
     "centres and nodes, conjugate gradients preconditioned by the Laplacian to a relative residual of 1e-10",
     units={"coeff": "dimensionless", "sol": "dimensionless"},
-    make=make_darcy,
+    make=None,
     shapes=darcy_shapes,
+    make_batch=make_darcy,
+    batch_size=darcy_batch,
 )
 
 
@@ -179,10 +188,11 @@ def generate_darcy(
     seed: int,
     workers: int,
     tick: Callable[[int], None],
+    device: str = "cpu",
 ) -> None:
     """`sizes` samples by the published recipe, each from its own random stream."""
     plan = Plan.make({"seed": seed, "resolution": resolution, "sizes": sizes})
-    generate(RECIPE, root, plan, workers=workers, tick=tick)
+    generate(RECIPE, root, plan, workers=workers, tick=tick, device=device)
 
 
 def verify_darcy(root: Path) -> list[str]:

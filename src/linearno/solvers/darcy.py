@@ -1,23 +1,32 @@
-"""Darcy flow on the unit square, and the recipe of its benchmark. Axes: K nodes or cells a side."""
+"""Darcy flow on the unit square, many samples at once, and the recipe of its benchmark.
 
+Axes: B any batch axes, K nodes or cells a side, p = K − 1 faces, n = K − 2 inner nodes. Everything is float64
+on the device of its input; what comes out for a sample does not depend on the others of its batch.
+"""
+
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float, Float64
 from numpy import ndarray
-from scipy.fft import dstn
 from scipy.interpolate import CubicSpline
+from torch import Tensor
+from torch.nn.functional import pad
 
-from linearno.core.errors import UserError
-from linearno.solvers.random_fields import neumann_field
+from linearno.core.errors import SampleError, UserError
+from linearno.solvers.random_fields import draw_each, neumann_field
 
-Nodes = Float[ndarray, "K K"]  # at the corners of the cells, linspace(0, 1, K) a side
-Cells = Float[ndarray, "K K"]  # at the centres of K cells a side: 1/2K, 3/2K, …
-Inner = Float[ndarray, "n n"]  # at the nodes off the border, n = K − 2
-Faces = tuple[Float[ndarray, "p n"], Float[ndarray, "n p"]]  # between neighbours along each axis, p = n + 1
+Nodes = Float64[Tensor, "*B K K"]  # at the corners of the cells, linspace(0, 1, K) a side
+Cells = Float64[Tensor, "*B K K"]  # at the centres of K cells a side: 1/2K, 3/2K, …
+Inner = Float64[Tensor, "*B K K"]  # at the nodes, zero on the border
+Faces = tuple[Float64[Tensor, "*B p n"], Float64[Tensor, "*B n p"]]  # between neighbours along each axis
+Scalar = Float64[Tensor, "*B 1 1"]  # one number a sample
 
 TOLERANCE = 1e-10  # on ‖f − A u‖ / ‖f‖
 MAX_ITERATIONS = 500
+CHECK_EVERY = 4  # iterations between two questions to a GPU, which waits for each answer
 SMALLEST = 5  # the spline needs four points
 
 
@@ -27,31 +36,40 @@ def solve_darcy(a: Nodes, f: Nodes) -> Nodes:
     Five-point scheme with the mean of `a` at each face: symmetric positive definite, second order in 1/K
     for smooth `a`, and u > 0 inside for f > 0.
     """
-    if a.shape != f.shape or a.shape != (len(a), len(a)) or len(a) < 3:
-        raise UserError(f"expected a and f on one K×K grid with K ≥ 3, got shapes {a.shape} and {f.shape}")
-    if not (np.isfinite(a).all() and a.min() > 0):
+    if a.shape != f.shape or a.dim() < 2 or a.shape[-1] != a.shape[-2] or a.shape[-1] < 3:
+        shapes = f"{tuple(a.shape)} and {tuple(f.shape)}"
+        raise UserError(f"expected a and f on one K×K grid with K ≥ 3, got shapes {shapes}")
+    if not (a.isfinite().all() and a.min() > 0):
         raise UserError(f"expected a coefficient above zero everywhere, got {a.min():.3g} to {a.max():.3g}")
-    if not np.isfinite(f).all():
+    if not f.isfinite().all():
         raise UserError("expected a finite right-hand side f, got NaN or infinity")
     return _solve(a, f)
 
 
-def solve_between_centres(a: Cells, f: Cells) -> Cells:
+def solve_between_centres(a: Cells, f: Float64[Tensor, "*#B K K"]) -> Cells:
     """The solver that made the published data: cell centres → nodes → `solve_darcy`'s scheme → cell centres.
 
     Both ways by a cubic not-a-knot spline. It extrapolates `a` by half a cell: where `a` jumps near the
     border, some border nodes fall below zero. The recipe keeps them, so the sign is not checked here.
+    One `f` may serve all samples.
     """
-    to_nodes, to_centres = _between(len(a))
-    u = _solve(to_nodes @ a @ to_nodes.T, to_nodes @ f @ to_nodes.T)
-    return to_centres @ u @ to_centres.T
+    to_nodes, to_centres = _between(a.shape[-1], a.device)
+    u = _solve(_on_both_axes(to_nodes, a), _on_both_axes(to_nodes, f).expand_as(a))
+    return _on_both_axes(to_centres, u)
 
 
-def darcy_sample(rng: np.random.Generator, resolution: int) -> tuple[Cells, Cells]:
-    """`coeff` (12 where a random field is ≥ 0, 3 elsewhere) and `sol`, the pressure for f = 1."""
+def darcy_samples(
+    rngs: Sequence[np.random.Generator], resolution: int, device: torch.device
+) -> tuple[Float[ndarray, "B K K"], Float[ndarray, "B K K"]]:
+    """`coeff` (12 where a random field is ≥ 0, 3 elsewhere) and `sol`, the pressure for f = 1.
+
+    A sample for each generator. The fields are drawn on the CPU, so `coeff` is the same on every device.
+    """
     require_resolution(resolution)
-    coeff = np.where(neumann_field(rng, resolution) >= 0, 12.0, 3.0)
-    return coeff, solve_between_centres(coeff, np.ones_like(coeff))
+    fields = draw_each(rngs, lambda rng: neumann_field(rng, resolution))
+    coeff = np.where(fields >= 0, 12.0, 3.0)
+    a = torch.from_numpy(coeff).to(device)
+    return coeff, solve_between_centres(a, torch.ones_like(a[0])).cpu().numpy()
 
 
 def require_resolution(resolution: int) -> None:
@@ -65,56 +83,104 @@ def spline_matrix(source: Float[ndarray, "S"], target: Float[ndarray, "T"]) -> F
 
 
 @cache
-def _between(size: int) -> tuple[Float[ndarray, "K K"], Float[ndarray, "K K"]]:
+def _between(size: int, device: torch.device) -> tuple[Float64[Tensor, "K K"], Float64[Tensor, "K K"]]:
     """Spline matrices from cell centres to nodes, and back."""
     centres, nodes = (np.arange(size) + 0.5) / size, np.linspace(0, 1, size)
-    return spline_matrix(centres, nodes), spline_matrix(nodes, centres)
+    there, back = spline_matrix(centres, nodes), spline_matrix(nodes, centres)
+    return torch.from_numpy(there).to(device), torch.from_numpy(back).to(device)
+
+
+def _on_both_axes(matrix: Float64[Tensor, "K K"], field: Cells) -> Cells:
+    """P u Pᵀ, one sample at a time: one product for all would round differently from a product for one."""
+    samples = field.reshape(-1, *field.shape[-2:])
+    return torch.stack([matrix @ u.clone() @ matrix.mT for u in samples]).reshape(field.shape)
 
 
 def face_coefficients(a: Nodes) -> Faces:
-    """Mean of `a` over the two nodes of each face that an inner node has."""
-    return (a[1:] + a[:-1])[:, 1:-1] / 2, (a[:, 1:] + a[:, :-1])[1:-1] / 2
+    """Mean of `a` over the two nodes of each face that an inner node has, over the squared spacing."""
+    rows, columns, scale = a[..., 1:-1], a[..., 1:-1, :], (a.shape[-1] - 1) ** 2 / 2
+    return (
+        (rows[..., 1:, :] + rows[..., :-1, :]) * scale,
+        (columns[..., 1:] + columns[..., :-1]) * scale,
+    )
 
 
 def apply_darcy(faces: Faces, u: Inner) -> Inner:
-    """−∇·(a ∇u) at the inner nodes, u = 0 on the border."""
-    flux_x = faces[0] * np.diff(u, axis=0, prepend=0, append=0)
-    flux_y = faces[1] * np.diff(u, axis=1, prepend=0, append=0)
-    return -((len(u) + 1) ** 2) * (np.diff(flux_x, axis=0) + np.diff(flux_y, axis=1))
+    """−∇·(a ∇u) at the inner nodes."""
+    flux_x = faces[0] * u[..., 1:-1].diff(dim=-2)
+    flux_y = faces[1] * u[..., 1:-1, :].diff(dim=-1)
+    result = torch.zeros_like(u)
+    inner = result[..., 1:-1, 1:-1]
+    torch.sub(flux_x[..., :-1, :], flux_x[..., 1:, :], out=inner)
+    inner.add_(flux_y[..., :-1]).sub_(flux_y[..., 1:])
+    return result
 
 
-def solve_poisson(f: Inner, eigenvalues: Inner) -> Inner:
-    """Solve  −Δu = f  exactly on the grid: the sine transform is orthonormal and its own inverse."""
-    return dstn(dstn(f, type=1, norm="ortho") / eigenvalues, type=1, norm="ortho")
+def solve_poisson(f: Inner, inverse: Float64[Tensor, "K K"]) -> Inner:
+    """Solve  −Δu = f  exactly on the grid, for `inverse` from `inverse_eigenvalues`."""
+    return sine_transform(inverse * sine_transform(f))
 
 
-def poisson_eigenvalues(n: int) -> Inner:
-    """Of the five-point −Δ on n×n inner nodes."""
-    one = (2 * (n + 1) * np.sin(np.arange(1, n + 1) * np.pi / (2 * (n + 1)))) ** 2
-    return one[:, None] + one
+def sine_transform(u: Inner) -> Inner:
+    """Σ u[j, i] sin(πjk/(K−1)) sin(πim/(K−1)) at [m, k]: transposed, so that applied twice it needs no copy.
+
+    The sine sum is the imaginary part of a Fourier transform of u and as many zeros; its sign cancels here.
+    """
+    for _ in range(2):
+        u = torch.fft.rfft(u, n=2 * (u.shape[-1] - 1)).imag.mT
+    return u.mT
+
+
+@cache
+def inverse_eigenvalues(size: int, device: torch.device) -> Float64[Tensor, "K K"]:
+    """1/λ of the five-point −Δ, over the (K − 1)²/4 by which two sine transforms exceed the identity."""
+    intervals = size - 1
+    one = (2 * intervals * np.sin(np.arange(1, intervals) * np.pi / (2 * intervals))) ** 2
+    inverse = (2 / intervals) ** 2 / (one[:, None] + one)
+    return torch.from_numpy(np.pad(inverse, 1)).to(device)
 
 
 def _solve(a: Nodes, f: Nodes) -> Nodes:
     """Conjugate gradients preconditioned by −Δ, so that the condition number is at most max a / min a.
 
-    The number of iterations (about 30 for the benchmark) does not grow with the resolution.
+    The number of iterations (about 30 for the benchmark) does not grow with the resolution. A sample that has
+    converged takes steps of length zero while others of its batch go on: it keeps its bytes.
     """
-    faces, residual = face_coefficients(a), f[1:-1, 1:-1].astype(float)
-    eigenvalues = poisson_eigenvalues(len(residual))
-    u, direction = np.zeros_like(residual), np.zeros_like(residual)
-    target, last = TOLERANCE * np.linalg.norm(residual), np.inf
-    for _ in range(MAX_ITERATIONS):
-        if np.linalg.norm(residual) <= target:
-            return np.pad(u, 1)
-        correction = solve_poisson(residual, eigenvalues)
-        now = np.vdot(residual, correction)
-        direction = correction + (now / last) * direction
+    faces, inverse = face_coefficients(a), inverse_eigenvalues(a.shape[-1], a.device)
+    residual = pad(f[..., 1:-1, 1:-1], (1, 1, 1, 1))
+    u, direction = torch.zeros_like(residual), torch.zeros_like(residual)
+    target = TOLERANCE * _dot(residual, residual).sqrt()
+    last, zero = torch.full_like(target, torch.inf), torch.zeros_like(target)
+    every = CHECK_EVERY if _waits(a.device) else 1
+    for iteration in range(MAX_ITERATIONS + 1):
+        active = ~(_dot(residual, residual).sqrt() <= target)  # true for NaN too
+        if (iteration % every == 0 or iteration == MAX_ITERATIONS) and not active.any():
+            return u
+        correction = solve_poisson(residual, inverse)
+        now = _dot(residual, correction)
+        direction = torch.addcmul(correction, torch.where(active, now / last, zero), direction)
         image = apply_darcy(faces, direction)
-        step = now / np.vdot(direction, image)
-        u += step * direction
-        residual -= step * image
+        step = torch.where(active, now / _dot(direction, image), zero)
+        u.addcmul_(step, direction)
+        residual.addcmul_(step, image, value=-1)
         last = now
-    raise UserError(
-        f"Darcy flow did not converge in {MAX_ITERATIONS} iterations for a coefficient from {a.min():.3g} to "
-        f"{a.max():.3g}; expected max a / min a below about 1e4"
+    raise _not_converged(a, active)
+
+
+def _waits(device: torch.device) -> bool:
+    """Whether a look at a number stops the device's queue of work."""
+    return device.type != "cpu"
+
+
+def _dot(u: Inner, v: Inner) -> Scalar:
+    return (u * v).sum(dim=(-2, -1), keepdim=True)
+
+
+def _not_converged(a: Nodes, active: Bool[Tensor, "*B 1 1"]) -> SampleError:
+    first = int(active.flatten().nonzero()[0])
+    worst = a.reshape(-1, *a.shape[-2:])[first]
+    return SampleError(
+        first,
+        f"Darcy flow did not converge in {MAX_ITERATIONS} iterations for a coefficient from "
+        f"{worst.min():.3g} to {worst.max():.3g}; expected max a / min a below about 1e4",
     )

@@ -1,9 +1,21 @@
 """Gaussian random fields on the unit square."""
 
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 from scipy.fft import idctn
+
+
+def draw_each(
+    rngs: Sequence[np.random.Generator], draw: Callable[[np.random.Generator], ndarray]
+) -> Float[ndarray, "B ..."]:
+    """draw(rng) for each generator, stacked. Threads share the work: numpy and scipy let them run at once."""
+    with ThreadPoolExecutor(min(len(rngs), os.cpu_count() or 1)) as pool:
+        return np.stack(list(pool.map(draw, rngs)))
 
 
 def neumann_field(
