@@ -1,6 +1,6 @@
 """LinearNO on a CPU at the Darcy shape, beside a straightforward write-up of the same network.
 
-    python benchmarks/darcy_cpu.py [--rounds 5] [--json results/darcy_cpu.json]
+    python benchmarks/darcy_cpu.py [--rounds 5] [--out results] [--id bench/cpu/darcy]
 
 Each measurement has a process of its own, ours and the write-up in turn, so that neither inherits the
 other's memory. Times are medians over the rounds of the median of a process; memory is the growth of the
@@ -14,16 +14,17 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
-from plain_linearno import PlainLinearNO
 from torch import Tensor, nn
 
 from linearno import LinearNO
-from linearno.core.artifacts import write_json
+from linearno.bench.plain import PlainLinearNO, plain_twin
 from linearno.core.provenance import commit, machine, versions
+from linearno.core.records import Record, write_record
 
 SHAPE = {"width": 128, "depth": 8, "heads": 8, "slices": 64, "grid": (85, 85)}
 CONTESTANTS = ("linearno", "write-up")
@@ -88,30 +89,10 @@ def median_ms(work: Callable[[], None], repeats: int) -> float:
 
 def agree() -> float:
     """The largest difference of the two outputs with the same weights, relative to the largest value."""
-    ours, plain = (build(name) for name in CONTESTANTS)
-    weights = dict(plain.named_parameters())
-    for (name, weight), theirs in zip(_same_order(ours), weights.values(), strict=True):
-        assert weight.numel() == theirs.numel(), name
-        theirs.data = weight.data.view_as(theirs)
+    ours = build("linearno")
     with torch.inference_mode():
-        first, second = ours(*question()), plain(*question())
+        first, second = (model(*question()) for model in (ours, plain_twin(ours)))
     return ((first - second).abs().max() / second.abs().max()).item()
-
-
-def _same_order(ours: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Our parameters in the order in which the write-up declares its own."""
-    yield from ours.lift.named_parameters()
-    for block in ours.blocks:
-        attention = block.attention
-        yield from block.norm_attention.named_parameters()
-        yield from block.norm_mlp.named_parameters()
-        for temperature in (attention.temperature_query, attention.temperature_key):
-            yield from temperature.named_parameters()
-        parts = (attention.stem, attention.query, attention.key, attention.value, attention.merge, block.mlp)
-        for part in parts:
-            yield from part.named_parameters()
-    yield from ours.norm.named_parameters()
-    yield from ours.head.named_parameters()
 
 
 def compete(rounds: int) -> dict[str, list[dict[str, float]]]:
@@ -138,12 +119,22 @@ def medians(runs: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, floa
     }
 
 
+def as_record(id: str, measured: dict[str, Any]) -> Record:
+    """What `main` measured, with the inference times as the figure."""
+    origin = {key: measured[key] for key in ("machine", "versions", "commit")}
+    ours, plain = (measured["median"][name]["inference_ms"] for name in CONTESTANTS)
+    details = {key: value for key, value in measured.items() if key not in origin}
+    figure = {"id": id, "value": ours, "unit": "ms", "against": {"plain write-up": plain}}
+    return Record.make(figure | origin | {"details": details})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--out", type=Path, help="write the record into this folder")
+    parser.add_argument("--id", default="bench/cpu/darcy", help="of the record")
     parser.add_argument("--only", choices=CONTESTANTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only:
@@ -156,7 +147,7 @@ def main() -> None:
     ratios = {key: plain[key] / ours[key] for key in ours}
     for key in ours:
         print(f"{key:18s} linearno {ours[key]:7.1f}   write-up {plain[key]:7.1f}   ratio {ratios[key]:.2f}")
-    record = {
+    measured = {
         "shape": {"batch": 1, "points": 7225} | SHAPE,
         "rounds": options.rounds,
         "threads": torch.get_num_threads(),
@@ -168,8 +159,8 @@ def main() -> None:
         "versions": versions(),
         "commit": commit(),
     }
-    if options.json:
-        write_json(options.json, record)
+    if options.out:
+        print(f"record: {write_record(options.out, as_record(options.id, measured))}")
 
 
 if __name__ == "__main__":

@@ -17,10 +17,12 @@ from typer.testing import CliRunner
 
 from linearno import load
 from linearno.cli import app
+from linearno.core.records import read_record
 from linearno.experiment import open_run, open_splits
 from tests.conftest import TINY
 
 VERBS = ["demo", "data", "train", "evaluate", "predict", "report", "models", "recipes", "reproduce", "doctor"]
+VERBS += ["bench", "results"]
 
 
 def linearno(*args):
@@ -173,7 +175,7 @@ def test_theorem1_leaves_a_picture(tmp_path):
     code, output = linearno("reproduce", "theorem1", "-o", tmp_path / "t.png", "--json", tmp_path / "t.json")
     assert code == 0, output
     assert (tmp_path / "t.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert abs(json.loads((tmp_path / "t.json").read_text())["slope"] + 0.5) < 0.04
+    assert abs(read_record(tmp_path / "t.json").value + 0.5) < 0.04
 
 
 def test_models_recipes_and_doctor_say_what_there_is():

@@ -6,6 +6,7 @@ import sys
 import typer
 
 from linearno.cli import (
+    bench,
     data,
     demo,
     doctor,
@@ -15,6 +16,7 @@ from linearno.cli import (
     recipes,
     report,
     reproduce,
+    results,
     train,
 )
 
@@ -37,6 +39,8 @@ app.command()(report.report)
 app.command()(models.models)
 app.command()(recipes.recipes)
 app.add_typer(reproduce.app, name="reproduce")
+app.add_typer(bench.app, name="bench")
+app.command()(results.results)
 app.command()(doctor.doctor)
 
 

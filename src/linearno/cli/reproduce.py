@@ -9,6 +9,7 @@ from rich.table import Table
 
 from linearno.cli.shared import console, user_errors
 from linearno.core.artifacts import write_json, write_whole
+from linearno.core.records import new_record
 from linearno.recipes.efficiency import efficiency as efficiency_table
 from linearno.recipes.theorem import theorem1 as measure_theorem1
 from linearno.viz import convergence_figure, png_bytes
@@ -59,7 +60,9 @@ def theorem1(
 ) -> None:
     """Theorem 1, measured: a layer on N random points nears its integral operator as N^(-1/2).
 
-    Example:  linearno reproduce theorem1 -o theorem1.png
+    With --json the slope becomes a record, as `linearno results` lists it.
+
+    Example:  linearno reproduce theorem1 -o theorem1.png --json results/reproduce/theorem1.json
     """
     with user_errors():
         result = measure_theorem1()
@@ -70,5 +73,13 @@ def theorem1(
 
         write_whole(out, write)
         if json is not None:
-            write_json(json, asdict(result))
+            record = new_record(
+                "reproduce/theorem1",
+                result.slope,
+                "slope of log error over log N",
+                against={"theory": -0.5},
+                seed=0,
+                details=asdict(result),
+            )
+            write_json(json, record.model_dump(mode="json"))
         console.print(f"measured slope {result.slope:.3f} (theory -0.5); picture: {out}")

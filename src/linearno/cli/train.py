@@ -1,5 +1,6 @@
 """`linearno train`: fit a recipe and print its test error."""
 
+import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from linearno.core.config import override, read_yaml
 from linearno.core.device import describe, resolve_device
 from linearno.experiment import RunConfig, run
 from linearno.recipes import RECIPES
-from linearno.training import EpochRecord, Interrupted
+from linearno.training import EpochRecord, Interrupted, parallel
 
 
 def train(
@@ -40,11 +41,16 @@ def train(
     Example:  linearno train darcy/linearno
 
     Shorter:  linearno train darcy/linearno --set training.epochs=50 --set model.slices=96 --out runs/short
+
+    On two GPUs:  torchrun --nproc-per-node 2 -m linearno train darcy/linearno
     """
-    with user_errors(), stops_politely():
+    with user_errors(), stops_politely(), parallel.processes(device) as own_device:
+        if not parallel.writes():
+            console.quiet = True
+            logging.disable(logging.WARNING)
         config = override(open_recipe(recipe), set_ or [])
         folder = out or Path("runs") / config.recipe.replace("/", "-")
-        metrics = run_with_bar(config, folder, device, track)
+        metrics = run_with_bar(config, folder, str(own_device), track if parallel.writes() else None)
         error, baseline = metrics["relative_l2"], metrics["mean_field"]["relative_l2"]
         console.print(
             f"test relative L2 {error['mean']:.4g} (median {error['median']:.4g}, max {error['max']:.4g}) "

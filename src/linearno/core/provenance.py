@@ -1,14 +1,17 @@
 """Where a result comes from: versions, commit, machine."""
 
+import os
 import platform
 import subprocess
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import torch
+
 from linearno.core.version import VERSION
 
-PACKAGES = ("torch", "numpy", "scipy", "h5py", "safetensors", "pydantic", "matplotlib")
+PACKAGES = ("torch", "numpy", "scipy", "h5py", "safetensors", "pydantic", "matplotlib", "triton")
 
 
 def package_version(name: str) -> str | None:
@@ -27,8 +30,13 @@ def versions() -> dict[str, str]:
 
 @cache
 def commit() -> str | None:
-    """The commit of the checkout that this code runs from, `-dirty` when changed; None when installed."""
+    """The commit of the checkout that this code runs from, `-dirty` when changed; None when installed.
+
+    A copy without its history says it with LINEARNO_COMMIT in the environment.
+    """
     root = Path(__file__).parents[3]
+    if said := os.environ.get("LINEARNO_COMMIT"):
+        return said
     if not (root / ".git").exists():
         return None
     try:
@@ -44,11 +52,14 @@ def commit() -> str | None:
 
 
 @cache
-def machine() -> str:
-    """Processor and system, in words."""
+def machine(device: torch.device | None = None) -> str:
+    """Processor and system, in words; the GPU comes first where the work was done on one."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
         model = names[0].partition(":")[2].strip() if names else model
-    return f"{model}, {platform.system()}"
+    host = f"{model}, {platform.system()}"
+    if device is not None and device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, {host}"
+    return host

@@ -1,0 +1,180 @@
+"""A whole training step (forward, loss, backward, clip, optimiser): ours beside a textbook write-up."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from linearno.bench.attention import OURS, contestant_name, of_ceilings, others
+from linearno.bench.plain import plain_twin
+from linearno.bench.timing import Ceilings, Contestant, Effort, Work, compete, graphed
+from linearno.core.device import Precision, autocast, set_matmul_precision
+from linearno.core.records import Record, new_record
+from linearno.data import FieldData, FieldSpec, Sample, Scaler
+from linearno.models import build_model
+from linearno.nn import ModelConfig, PointTransformer
+from linearno.training import TrainingConfig
+from linearno.training.engine import Engine
+from linearno.training.fit import on_device, start
+from linearno.training.losses import make_loss
+
+MANY = 10_000  # steps of the epoch that a state is made for
+
+
+@dataclass(frozen=True)
+class StepCase:
+    """What a step is made of. Times do not depend on the fields' values, so they are random."""
+
+    name: str
+    spec: FieldSpec
+    points: int
+    model: ModelConfig
+    training: TrainingConfig
+    recipe: str | None = None
+    flops: int | None = None  # of one forward pass for one sample
+
+    def batch(self, device: torch.device) -> Sample:
+        generator = torch.Generator().manual_seed(0)
+
+        def draw(fields: tuple[str, ...]) -> Tensor:
+            size = (self.training.batch, self.points, len(fields))
+            return torch.rand(size, generator=generator).to(device)
+
+        inputs = draw(self.spec.inputs) if self.spec.inputs else None
+        return Sample(draw(self.spec.coords), inputs, draw(self.spec.outputs))
+
+    def build(self, device: torch.device) -> PointTransformer:
+        torch.manual_seed(0)
+        return build_model(self.model, self.spec).to(device)
+
+
+def bench_step(
+    case: StepCase,
+    device: torch.device,
+    precisions: Sequence[Precision],
+    *,
+    compiled: bool,
+    effort: Effort | None = None,
+    ceilings: Ceilings | None = None,
+) -> Record:
+    """Time one step of every contestant; the record's value is ours in the first precision, in ms.
+
+    The write-up runs as a textbook has it (fp32, AdamW), and with `compiled` in each of `precisions` through
+    torch.compile with a fused AdamW; on CUDA the latter also as a replayed graph.
+    """
+    torch.compiler.reset()  # a process that compiles many shapes would else fall back to eager in silence
+    ours = contestant_name(OURS, precisions[0])
+    entries = dict(_entries(case, device, precisions, compiled=compiled))
+    results = compete(entries, device, effort, required=ours)
+    value = results.times[ours].median
+    least = 3.0 * case.training.batch * (case.flops or 0)  # the backward pass costs two forward passes
+    details = {
+        "shape": {"batch": case.training.batch, "points": case.points},
+        "model": case.model.model_dump(mode="json"),
+        "ours": ours,
+        "largest_relative_difference": disagreement(case, device),
+        **results.facts(),
+        **(of_ceilings((least, None), value, precisions[0], ceilings) if case.flops else {}),
+    }
+    return new_record(
+        f"bench/step/{case.name}",
+        value,
+        "ms",
+        device=device,
+        against=others(results),
+        recipe=case.recipe,
+        details=details,
+    )
+
+
+def our_step(case: StepCase, device: torch.device, precision: Precision) -> Work:
+    """One step of our training code, ready to be called again and again: the engine that `fit` runs."""
+    batch = case.batch(device)
+    config = case.training.model_copy(
+        update={"precision": precision, "accumulate": 1, "schedule": "constant"}
+    )
+    state = start(on_device(case.build(device), device), config, samples=MANY * config.batch, device=device)
+    data = FieldData(case.spec, *batch)
+    scaler, loss = Scaler.fit(case.spec, batch).to(device), make_loss(config.loss, case.spec.grid)
+    engine = Engine(state, scaler, data, loss, config)
+    index = torch.arange(config.batch, device=device)
+    state.model.train()
+
+    def work() -> None:
+        state.step = 0
+        with engine:
+            engine.step(index)
+
+    return work
+
+
+def plain_step(
+    case: StepCase, device: torch.device, precision: Precision, *, compiled: bool = False, graph: bool = False
+) -> Work:
+    """The same step written with PyTorch alone around the textbook model, from the same weights."""
+    model, batch, config = plain_twin(case.build(device)), case.batch(device), case.training
+    scaler, loss_fn = Scaler.fit(case.spec, batch).to(device), make_loss(config.loss, case.spec.grid)
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=config.lr,
+        betas=config.betas,
+        weight_decay=config.weight_decay,
+        fused=compiled or None,
+        capturable=graph,
+    )
+
+    def loss_of(coords: Tensor, inputs: Tensor | None, targets: Tensor) -> Tensor:
+        out = model(scaler.coords.encode(coords), scaler.encode_inputs(inputs))
+        return loss_fn(scaler.outputs.decode(out.to(targets.dtype)), targets)
+
+    measure = cast(Callable[..., Tensor], torch.compile(loss_of, dynamic=False) if compiled else loss_of)
+
+    def work() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with autocast(precision, device):
+            loss = measure(*batch)
+        loss.backward()
+        if config.clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+        optimizer.step()
+
+    return graphed(work, device) if graph else work
+
+
+def disagreement(case: StepCase, device: torch.device) -> float:
+    """The largest difference of the two networks with the same weights, relative to the largest value."""
+    model, batch = case.build(device), case.batch(device)
+    with torch.no_grad():
+        ours, plain = (network(batch.coords, batch.inputs) for network in (model, plain_twin(model)))
+    return ((ours - plain).abs().max() / plain.abs().max()).item()
+
+
+def _entries(
+    case: StepCase, device: torch.device, precisions: Sequence[Precision], *, compiled: bool
+) -> Iterator[tuple[str, Callable[[], Contestant]]]:
+    """Name and builder of each contestant."""
+    for precision in precisions:
+        yield contestant_name(OURS, precision), partial(_ours, case, device, precision)
+    yield contestant_name("plain", "fp32"), partial(_plain, case, device, "fp32")
+    if not compiled:
+        return
+    for precision in precisions:
+        for graph in (False, True) if device.type == "cuda" else (False,):
+            name = contestant_name("plain", precision, compiled=True, graph=graph)
+            yield name, partial(_plain, case, device, precision, compiled=True, graph=graph)
+
+
+def _ours(case: StepCase, device: torch.device, precision: Precision) -> Contestant:
+    set_matmul_precision(precision)
+    return Contestant(our_step(case, device, precision), precision, replay=device.type == "cuda")
+
+
+def _plain(
+    case: StepCase, device: torch.device, precision: Precision, *, compiled: bool = False, graph: bool = False
+) -> Contestant:
+    set_matmul_precision(precision)  # a graph is captured here and now
+    work = plain_step(case, device, precision, compiled=compiled, graph=graph)
+    return Contestant(work, precision, replay=graph)

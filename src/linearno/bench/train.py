@@ -1,0 +1,94 @@
+"""Finished runs as records: the error reached, beside the published one."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from linearno.core.artifacts import read_json, sha256
+from linearno.core.errors import UserError
+from linearno.core.records import Record
+from linearno.data import DataConfig
+from linearno.data.card import CARD, read_card
+from linearno.experiment import RunConfig, open_run
+
+PUBLISHED = {
+    "darcy/linearno": 0.0050,
+    "darcy/transolver": 0.0055,
+}  # Hu et al. (2026)
+KEPT = ("samples", "relative_l2", "mean_field", "parameters", "seconds", "device", "precision", "protocol")
+HOW = "give the folder of a finished run, as `linearno train` writes it"
+
+
+def record_of_run(folder: Path, id: str | None = None) -> Record:
+    """The mean relative L2 that a run reached on test, and where it comes from."""
+    config = open_run(folder)
+    metrics, card = (_facts(folder / name) for name in ("metrics.json", "model.json"))
+    try:
+        settings = config.model_dump(mode="json")
+        settings["data"].pop("root")  # where the data lay is nobody's business
+        return Record.make(
+            {
+                "id": id or run_id(config),
+                "value": metrics["relative_l2"]["mean"],
+                "unit": "relative L2",
+                "against": _against(config, metrics),
+                "recipe": config.recipe,
+                "epochs": config.training.epochs,
+                "seed": config.seed,
+                "data": data_identity(config.data, metrics["data"]),
+                "device_minutes": sum(metrics["seconds"].values()) / 60,
+                "details": {key: metrics[key] for key in KEPT} | {"settings": settings},
+            }
+            | {key: card[key] for key in ("machine", "versions", "commit")}
+        )
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{folder}: metrics.json or model.json lacks {error}; {HOW}") from None
+
+
+def record_runs(folders: Sequence[Path]) -> list[Record]:
+    """Records of several runs; those on the same data stand beside each other in `against`."""
+    found = [record_of_run(folder) for folder in folders]
+    models = [open_run(folder).model.name for folder in folders]
+
+    def with_peers(record: Record) -> Record:
+        peers = {
+            model: other.value
+            for model, other in zip(models, found, strict=True)
+            if other.id != record.id and other.data == record.data
+        }
+        return record.model_copy(update={"against": peers | record.against})
+
+    return [with_peers(record) for record in found]
+
+
+def run_id(config: RunConfig) -> str:
+    """`train/RECIPE`; the demo's recipes keep to a name of their own, as they are no benchmark."""
+    if config.recipe.startswith("demo/"):
+        return f"demo/{config.data.name}/{config.model.name}"
+    return f"train/{config.recipe}"
+
+
+def data_identity(config: DataConfig, source: str) -> str:
+    """`generated` or `published`, with a hash over the files: the card's hashes, or the files' own."""
+    kind = source.split()[0]
+    if kind == "generated" and (config.root / CARD).exists():
+        hashes = [facts.sha256 for _, facts in sorted(read_card(config.root, how=HOW).files.items())]
+    else:
+        named = sorted(config.root.iterdir()) if config.root.is_dir() else []
+        hashes = [sha256(path) for path in named if path.is_file() and path.name in source]
+    if not hashes:
+        return kind
+    return f"{kind}, sha256 {hashlib.sha256(' '.join(hashes).encode()).hexdigest()[:12]}"
+
+
+def _against(config: RunConfig, metrics: dict[str, Any]) -> dict[str, float]:
+    published = {"published": PUBLISHED[config.recipe]} if config.recipe in PUBLISHED else {}
+    return published | {"mean field": metrics["mean_field"]["relative_l2"]}
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    values = read_json(path, how=HOW)
+    if not isinstance(values, dict):
+        raise UserError(f"{path} holds no record of names and values; {HOW}")
+    return values

@@ -1,0 +1,234 @@
+"""`linearno bench`: speed, memory and accuracy, measured here and now, as records."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, get_args
+
+import torch
+import typer
+
+from linearno.bench import SHAPES, StepCase, bench_attention, bench_step, measure_ceilings, record_of_run
+from linearno.bench.table import times_table
+from linearno.bench.timing import Ceilings, Effort
+from linearno.cli.shared import DeviceOption, console, user_errors
+from linearno.cli.train import open_recipe, run_with_bar, stops_politely
+from linearno.core.config import override
+from linearno.core.device import Precision, describe, resolve_device
+from linearno.core.errors import UserError
+from linearno.core.records import Record, write_record
+from linearno.data import FieldSpec
+from linearno.metrics.cost import flops
+from linearno.recipes import RECIPES
+from linearno.recipes.efficiency import build, shape_of
+from linearno.recipes.published import BENCHMARKS, CAR, model_config
+from linearno.training import TrainingConfig
+
+app = typer.Typer(
+    help="Measure speed, memory and accuracy, beside others in the same process.\n\n"
+    "With --out results every figure becomes a record; `linearno results` lists them.",
+    no_args_is_help=True,
+)
+
+STEPS = {  # the published training of a benchmark, where no recipe says more
+    "darcy": TrainingConfig(),
+    "airfoil": TrainingConfig(weight_decay=1e-5),
+    "elasticity": TrainingConfig(weight_decay=1e-5, batch=1),
+    "ns": TrainingConfig(batch=2, clip=None),
+    "car": TrainingConfig(batch=1, clip=None),
+}
+
+
+class Shape(StrEnum):
+    darcy = "darcy"
+    airfoil = "airfoil"
+    elasticity = "elasticity"
+    ns = "ns"
+    car = "car"
+
+
+class Arithmetic(StrEnum):
+    fp32 = "fp32"
+    tf32 = "tf32"
+    bf16 = "bf16"
+
+
+ShapeOption = Annotated[
+    list[Shape] | None,
+    typer.Option("--shape", help="which benchmark's shape; may be repeated; all by default"),
+]
+PrecisionOption = Annotated[
+    list[Arithmetic] | None,
+    typer.Option(
+        "--precision",
+        help="may be repeated; the first is the record's; bf16, tf32, fp32 on CUDA by default, else fp32",
+    ),
+]
+OutOption = Annotated[
+    Path | None, typer.Option(help="write records into this folder (results); only print by default")
+]
+CompileOption = Annotated[
+    bool | None,
+    typer.Option("--compile/--no-compile", help="also time torch.compile; by default on CUDA only"),
+]
+RepeatsOption = Annotated[
+    int | None, typer.Option(min=1, help="timed calls in each of five rounds; 40 on CUDA, else 4")
+]
+
+
+@app.command()
+def attention(
+    shape: ShapeOption = None,
+    precision: PrecisionOption = None,
+    device: DeviceOption = "auto",
+    out: OutOption = None,
+    compile: CompileOption = None,
+    repeats: RepeatsOption = None,
+) -> None:
+    """Time one attention layer, forward and backward: ours, a plain write-up, torch.compile, PhysicsNeMo.
+
+    All get the same inputs in the same process, in turn. On CUDA ours and the write-up also run as a replayed
+    graph, and memory is what a call needs beyond its inputs. A contestant that is not here is named as such.
+
+    Example:  linearno bench attention --shape darcy --shape airfoil --out results
+    """
+
+    def measure(name: str, settings: "Settings") -> Record:
+        return bench_attention(
+            name,
+            SHAPES[name],
+            settings.device,
+            settings.precisions,
+            compiled=settings.compiled,
+            effort=settings.effort,
+            ceilings=settings.ceilings,
+        )
+
+    with user_errors():
+        settings = Settings(device, precision, compile, repeats)
+        _bench([str(name) for name in shape or SHAPES], measure, settings, out)
+
+
+@app.command()
+def step(
+    shape: ShapeOption = None,
+    precision: PrecisionOption = None,
+    device: DeviceOption = "auto",
+    out: OutOption = None,
+    compile: CompileOption = None,
+    repeats: RepeatsOption = None,
+) -> None:
+    """Time a whole training step of LinearNO: forward, loss, backward, clipping, optimiser.
+
+    Ours against a textbook write-up of the same network with the same weights: eager in fp32, and where
+    torch.compile works compiled in each precision. The fields are random; times do not depend on them.
+
+    Example:  linearno bench step --shape darcy --precision bf16 --out results
+    """
+
+    def measure(name: str, settings: "Settings") -> Record:
+        return bench_step(
+            step_case(name),
+            settings.device,
+            settings.precisions,
+            compiled=settings.compiled,
+            effort=settings.effort,
+            ceilings=settings.ceilings,
+        )
+
+    with user_errors():
+        settings = Settings(device, precision, compile, repeats)
+        _bench([str(name) for name in shape or STEPS], measure, settings, out)
+
+
+@app.command()
+def train(
+    recipe: Annotated[
+        str, typer.Argument(help="a recipe's name, or a config.yaml", autocompletion=lambda: list(RECIPES))
+    ],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="change any field of the recipe")
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="run folder; runs/RECIPE by default")] = None,
+    device: DeviceOption = "auto",
+    out: OutOption = None,
+    id: Annotated[str | None, typer.Option(help="the record's id; train/RECIPE by default")] = None,
+) -> None:
+    """Train a recipe and record its test error beside the published one.
+
+    The same as `linearno train`, and then a record: mean relative L2, epochs, seed, data with its hash,
+    minutes on the device. A stopped run goes on with the same command, a finished one is only recorded.
+
+    Example:  linearno bench train darcy/linearno --set training.precision=bf16 --out results
+    """
+    with user_errors(), stops_politely():
+        config = override(open_recipe(recipe), set_ or [])
+        folder = run or Path("runs") / config.recipe.replace("/", "-")
+        run_with_bar(config, folder, device)
+        record = record_of_run(folder, id)
+        against = "".join(f"; {name} {value:.4g}" for name, value in record.against.items())
+        console.print(
+            f"{record.id}: relative L2 {record.value:.4g}{against}; {record.device_minutes:.1f} minutes"
+        )
+        _keep(record, out)
+
+
+class Settings:
+    """What the options of a benchmark mean on this machine."""
+
+    def __init__(
+        self, device: str, precision: list[Arithmetic] | None, compile: bool | None, repeats: int | None
+    ):
+        self.device: torch.device = resolve_device(device)
+        cuda = self.device.type == "cuda"
+        usual: list[Precision] = ["bf16", "tf32", "fp32"] if cuda else ["fp32"]
+        self.precisions: list[Precision] = [_precision(p) for p in precision] if precision else usual
+        self.compiled = cuda if compile is None else compile
+        effort = Effort.usual(self.device)
+        self.effort = effort if repeats is None else Effort(effort.warmup, effort.rounds, repeats)
+        if not cuda and "tf32" in self.precisions:
+            raise UserError("tf32 needs CUDA; on a CPU choose --precision fp32 or bf16")
+        self.ceilings: Ceilings = measure_ceilings(self.device)
+
+
+def _precision(asked: Arithmetic) -> Precision:
+    return next(known for known in get_args(Precision) if known == str(asked))
+
+
+def _bench(
+    names: list[str], measure: Callable[[str, Settings], Record], settings: Settings, out: Path | None
+) -> None:
+    console.print(f"on {describe(settings.device)}")
+    for name in names:
+        record = measure(name, settings)
+        console.print(times_table(record))
+        _keep(record, out)
+
+
+def _keep(record: Record, out: Path | None) -> None:
+    if out is not None:
+        console.print(f"record: {write_record(out, record)}")
+
+
+def step_case(name: str) -> StepCase:
+    """A benchmark's step: of its recipe where there is one, else of the published settings."""
+    published, recipe = CAR if name == "car" else BENCHMARKS[name], f"{name}/linearno"
+    config = RECIPES[recipe]() if recipe in RECIPES else None
+    spec = FieldSpec(
+        coords=tuple(f"coord_{i}" for i in range(published.coords)),
+        inputs=tuple(f"input_{i}" for i in range(published.inputs)),
+        outputs=tuple(f"output_{i}" for i in range(published.outputs)),
+        grid=published.settings["linearno"].get("grid"),
+        scaled=("inputs", "outputs"),
+    )
+    with torch.device("meta"):
+        sizes = shape_of(build("linearno", published), published.points)
+    return StepCase(
+        name=name,
+        spec=spec,
+        points=published.points,
+        model=config.model if config else model_config("linearno", name),
+        training=config.training if config else STEPS[name],
+        recipe=config.recipe if config else None,
+        flops=flops("linearno", sizes),
+    )

@@ -1,0 +1,79 @@
+"""`linearno results`: the measured figures, listed; and the pages that show them, written."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from linearno.bench.train import record_runs
+from linearno.cli.shared import console, user_errors
+from linearno.core.records import Listing, Record, read_records, write_record
+from linearno.report.docs import write_docs as write_pages
+
+
+def results(
+    folder: Annotated[Path, typer.Option(help="where the records are")] = Path("results"),
+    as_json: Annotated[bool, typer.Option("--json", help="print whole records, as a JSON list")] = False,
+    record: Annotated[
+        list[Path] | None,
+        typer.Option(help="first make a record of this finished run; may be repeated, for runs to compare"),
+    ] = None,
+    write_docs: Annotated[
+        bool,
+        typer.Option("--write-docs", help="write the tables of README.md and docs/*.md from the records"),
+    ] = False,
+    root: Annotated[Path, typer.Option(help="the folder of README.md and docs/, for --write-docs")] = Path(
+        "."
+    ),
+) -> None:
+    """List the measured figures: what was reached, against whom, on which machine, from which commit.
+
+    A record is one small JSON file, named by its id: results/bench/step/darcy.json. `linearno bench` writes
+    them, and so does --record for a run that is already there. A page shows a record between the marks
+    <!-- name --> and <!-- /name -->; --write-docs fills them all, so no figure is typed by hand.
+
+    Example:  linearno results
+
+    After a benchmark:  linearno results --write-docs
+
+    A training as a record:  linearno results --record runs/darcy-linearno
+    """
+    with user_errors():
+        for made in record_runs(record or []):
+            typer.echo(f"record: {write_record(folder, made)}", err=as_json)
+        listing = read_records(folder)
+        if write_docs:
+            _write(root, listing)
+        elif as_json:
+            whole = [found.model_dump(mode="json") for found in listing.records.values()]
+            typer.echo(json.dumps(whole, indent=2, ensure_ascii=False))
+        else:
+            _show(listing)
+
+
+def _write(root: Path, listing: Listing) -> None:
+    for page in (changed := write_pages(root, listing.records)):
+        typer.echo(f"written: {page}")
+    if not changed:
+        typer.echo("every page is up to date")
+
+
+def _show(listing: Listing) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("id", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    for column in ("unit", "against", "machine", "commit"):
+        table.add_column(column, overflow="fold")
+    for found in listing.records.values():
+        table.add_row(
+            found.id, f"{found.value:.4g}", found.unit, _against(found), found.machine, found.commit or ""
+        )
+    console.print(table)
+    if listing.others:
+        console.print(f"not records: {', '.join(str(path) for path in listing.others)}")
+
+
+def _against(record: Record) -> str:
+    return "; ".join(f"{name} {value:.4g}" for name, value in record.against.items())

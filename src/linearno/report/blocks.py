@@ -1,0 +1,223 @@
+"""Records as Markdown: one writer for each block of the pages. Nothing there is typed by hand."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from linearno.core.records import Record
+
+Records = Mapping[str, Record]
+Block = Callable[[Records], str]
+
+
+def under(records: Records, prefix: str) -> dict[str, Record]:
+    """The records whose ids begin with `prefix/`, by the rest of their ids."""
+    return {id.removeprefix(f"{prefix}/"): r for id, r in records.items() if id.startswith(f"{prefix}/")}
+
+
+def missing(command: str) -> str:
+    return f"Not yet measured: `{command}` does it."
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [" ".join(["|", *(f"{cell} |" if cell else "|" for cell in cells)]) for cells in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+
+
+def origin(record: Record) -> str:
+    return f"{record.machine}, torch {record.versions.get('torch', '?')}, commit {record.commit or 'unknown'}"
+
+
+def _from(record: Record) -> str:
+    return f"{record.machine}, {record.commit or 'commit unknown'}"
+
+
+def demo_table(records: Records) -> str:
+    runs = under(records, "demo/darcy")
+    if "linearno" not in runs:
+        return missing("linearno demo && linearno results --record demo/linearno --record demo/transolver")
+    rows = []
+    for model, run in runs.items():
+        facts = run.details
+        seconds = facts["seconds"]["train"]
+        rows.append([model, f"{facts['parameters']:,}", f"{run.value:.4f}", f"{seconds:.0f} s"])
+    first = runs["linearno"]
+    rows.append(["the mean field", "0", f"{first.details['mean_field']['relative_l2']:.4f}", ""])
+    note = (
+        f"`linearno demo`: Darcy flow, {first.details['samples']} unseen samples of 29×29 points, "
+        f"seed {first.seed}, {first.details['device']}, {first.machine}, commit {first.commit}.\n"
+        "A demonstration, not a comparison: epochs and learning rate were chosen for LinearNO by this "
+        "error,\nand with other settings Transolver came out ahead."
+    )
+    return f"{markdown_table(['model', 'parameters', 'test relative L2', 'training'], rows)}\n\n{note}"
+
+
+def cpu_table(records: Records) -> str:
+    record = records.get("bench/cpu/darcy")
+    if record is None:
+        return missing("python benchmarks/darcy_cpu.py --out results")
+    found = record.details
+    names = {
+        "inference_ms": "inference, ms",
+        "inference_peak_mib": "peak memory of inference, MiB",
+        "training_ms": "forward and backward, ms",
+    }
+    rows = []
+    for key, words in names.items():
+        ours, plain = (found["median"][name][key] for name in ("linearno", "write-up"))
+        ratio = found["write_up_over_linearno"][key]
+        rows.append([words, f"{ours:.0f}", f"{plain:.0f}", f"{ratio:.2f}"])
+    pairs = zip(*(found["runs"][name] for name in ("linearno", "write-up")), strict=True)
+    ratios = [plain["inference_ms"] / ours["inference_ms"] for ours, plain in pairs]
+    note = (
+        f"Medians of {found['rounds']} rounds in fresh processes; round by round the ratio of inference "
+        f"times lies between\n{min(ratios):.2f} and {max(ratios):.2f}. fp32, {found['threads']} threads, "
+        f"{origin(record)}."
+    )
+    head = ["Darcy shape, 1×7225 points", "linearno", "plain write-up", "ratio"]
+    return f"{markdown_table(head, rows)}\n\n{note}"
+
+
+def kept_line(records: Records) -> str:
+    record = records.get("bench/cpu/darcy_kept_memory")
+    if record is None:
+        return missing("python benchmarks/darcy_cpu.py --out results --id bench/cpu/darcy_kept_memory")
+    ours, plain = (record.details["median"][name]["inference_ms"] for name in ("linearno", "write-up"))
+    return (
+        f"With `MALLOC_TRIM_THRESHOLD_` and `MALLOC_MMAP_THRESHOLD_` at 1 GB for both, so that neither waits "
+        f"for fresh pages,\ninference takes {ours:.0f} and {plain:.0f} ms: {plain / ours:.2f} times."
+    )
+
+
+def generation_line(records: Records) -> str:
+    record = records.get("generate/darcy")
+    if record is None:
+        return missing("python benchmarks/darcy_generation.py --out results")
+    found = record.details
+    samples = sum(found["sizes"].values())
+    return (
+        f"Darcy at {found['resolution']}×{found['resolution']}: {samples:,} samples solved and written "
+        f"in {record.value:.0f} s with {found['workers']} workers "
+        f"({record.machine}, commit {record.commit})."
+    )
+
+
+def theorem_line(records: Records) -> str:
+    record = records.get("reproduce/theorem1")
+    if record is None:
+        return missing("linearno reproduce theorem1 --json results/reproduce/theorem1.json")
+    sizes = record.details["sizes"]
+    return f"Measured slope {record.value:.3f} for N = {sizes[0]} … {sizes[-1]:,}."
+
+
+def attention_table(records: Records) -> str:
+    return _contest(under(records, "bench/attention")) or missing("linearno bench attention --out results")
+
+
+def step_table(records: Records) -> str:
+    return _contest(under(records, "bench/step")) or missing("linearno bench step --out results")
+
+
+def _contest(found: dict[str, Record]) -> str:
+    """A row for each contestant, ours of the value first, and a column for each shape."""
+    if not found:
+        return ""
+    values = list(dict.fromkeys(r.details["ours"] for r in found.values()))
+    rivals = [name for r in found.values() for name in (*r.details["times_ms"], *r.details["absent"])]
+    names = list(dict.fromkeys([*values, *rivals]))
+    head = ["ms: median (quartiles); peak MiB", *(f"{key} {_size(r.details)}" for key, r in found.items())]
+    rows = [[name, *(_cell(r.details, name) for r in found.values())] for name in names]
+    return f"{markdown_table(head, rows)}\n\n{_notes(found)}"
+
+
+def _size(details: dict[str, Any]) -> str:
+    return f"{details['shape']['batch']}×{details['shape']['points']}"
+
+
+def _cell(details: dict[str, Any], name: str) -> str:
+    if name in details["absent"]:
+        return details["absent"][name].replace("|", "/")
+    if name not in details["times_ms"]:
+        return ""
+    timing, peak = details["times_ms"][name], details["peak_mib"].get(name)
+    low, high = timing["quartiles"]
+    shown = f"{timing['median']:.3g} ({low:.3g}–{high:.3g})" + ("" if peak is None else f"; {peak:.0f}")
+    return f"**{shown}**" if name == details["ours"] else shown
+
+
+def _notes(found: dict[str, Record]) -> str:
+    """Where the figures come from, a line for each machine and commit; then how near the ceilings we are."""
+    groups: dict[str, list[str]] = {}
+    for key, record in found.items():
+        groups.setdefault(origin(record), []).append(key)
+    lines = [f"{', '.join(keys)}: {where}." for where, keys in groups.items()]
+    parts = {
+        key: record.details["of_ceiling"] for key, record in found.items() if "of_ceiling" in record.details
+    }
+    if parts:
+        shown = (
+            f"{key} {' and '.join(f'{100 * part:.0f} % ({what})' for what, part in kinds.items())}"
+            for key, kinds in parts.items()
+        )
+        lines.append(f"Of the ceilings measured in the same process ours reaches: {'; '.join(shown)}.")
+    return "\n".join(lines)
+
+
+def train_table(records: Records) -> str:
+    found = under(records, "train")
+    if not found:
+        return missing("linearno bench train darcy/linearno --out results")
+    head = [
+        "run",
+        "test relative L2",
+        "published",
+        "epochs",
+        "seed",
+        "data",
+        "device minutes",
+        "machine, commit",
+    ]
+    rows = []
+    for name, record in found.items():
+        published, minutes = record.against.get("published"), record.device_minutes
+        rows.append(
+            [
+                name,
+                f"{record.value:.5f}",
+                "" if published is None else f"{published:.4f}",
+                *("" if fact is None else str(fact) for fact in (record.epochs, record.seed, record.data)),
+                "" if minutes is None else f"{minutes:.1f}",
+                _from(record),
+            ]
+        )
+    return markdown_table(head, rows)
+
+
+def summary_table(records: Records) -> str:
+    """The README's: one row for each figure, ours beside the best of the others."""
+    rows = []
+    for prefix, words in (("bench/attention", "attention layer"), ("bench/step", "training step")):
+        for key, record in under(records, prefix).items():
+            best = min(record.against, key=lambda name: record.against[name], default=None)
+            other = "" if best is None else f"{record.against[best]:.3g} ms ({best})"
+            rows.append([f"{words}, {key}", f"{record.value:.3g} ms", other, _from(record)])
+    for key, record in under(records, "train").items():
+        published = record.against.get("published")
+        other = "" if published is None else f"{published:.4f} (published)"
+        what = f"test relative L2, {key}, {record.epochs} epochs"
+        rows.append([what, f"{record.value:.4f}", other, _from(record)])
+    if not rows:
+        return missing("linearno bench attention --out results")
+    return markdown_table(["", "linearno", "best of the others", "from"], rows)
+
+
+BLOCKS: dict[str, Block] = {
+    "attention": attention_table,
+    "cpu": cpu_table,
+    "demo": demo_table,
+    "generation": generation_line,
+    "kept": kept_line,
+    "step": step_table,
+    "summary": summary_table,
+    "theorem1": theorem_line,
+    "train": train_table,
+}

@@ -1,0 +1,196 @@
+"""Benchmarks at tiny sizes: the contestants compute the same, and the record says what ran."""
+
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+from linearno import LinearNO
+from linearno.bench import AttentionShape, Effort, StepCase, bench_attention, bench_step, record_of_run
+from linearno.bench.attention import SHAPES, our_attention, question
+from linearno.bench.plain import plain_attention, plain_twin
+from linearno.bench.step import our_step, plain_step
+from linearno.bench.timing import measure_ceilings
+from linearno.bench.train import record_runs, run_id
+from linearno.cli.bench import STEPS, Shape, step_case
+from linearno.core.errors import UserError
+from linearno.core.records import read_record, write_record
+from linearno.data import FieldSpec
+from linearno.experiment import run
+from linearno.models import CONFIGS
+from linearno.recipes import RECIPES
+from linearno.training import LossConfig, TrainingConfig
+
+CPU = torch.device("cpu")
+TINY = AttentionShape(batch=2, points=33, heads=3, head_width=5, slices=7)
+SHORT = Effort(warmup=1, rounds=2, repeats=2)
+
+
+@pytest.fixture
+def case():
+    settings = {"width": 12, "depth": 2, "heads": 2, "slices": 5, "stem": "conv", "merge_layers": 2}
+    return StepCase(
+        name="tiny",
+        spec=FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",), grid=(5, 6), scaled=("outputs",)),
+        points=30,
+        model=CONFIGS["linearno"].make(settings),
+        training=TrainingConfig(batch=2, weight_decay=0.5, loss=LossConfig(gradient_weight=0.1)),
+        recipe="darcy/linearno",
+        flops=10**6,
+    )
+
+
+def test_our_attention_agrees_with_the_write_up_in_value_and_gradient():
+    asked = type(question(TINY, CPU, "fp32"))(
+        *(leaf.detach().double().requires_grad_() for leaf in question(TINY, CPU, "fp32"))
+    )
+    ours, plain = our_attention(asked), plain_attention(*asked)
+    torch.testing.assert_close(ours, plain)
+    cotangent = torch.randn_like(ours)
+    gradients = (torch.autograd.grad(out, asked, cotangent) for out in (ours, plain))
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"stem": "conv", "grid": (4, 7), "merge_layers": 2},
+        {"temperature": None},
+        {"mlp_ratio": 2, "temperature": (0.1, 2.0), "merge_layers": 2},
+        {"grid": (4, 7), "unified": {"ref": 3}, "temperature": None},
+    ],
+)
+@pytest.mark.parametrize("inputs", [0, 2])
+def test_the_textbook_model_computes_what_ours_does(settings, inputs):
+    torch.manual_seed(0)
+    model = LinearNO(
+        coords=2, inputs=inputs, outputs=3, width=12, depth=2, heads=2, slices=5, **settings
+    ).double()
+    plain = plain_twin(model).double()
+    coords = torch.rand(2, 28, 2, dtype=torch.float64)
+    fields = torch.randn(2, 28, inputs, dtype=torch.float64) if inputs else None
+    torch.testing.assert_close(plain(coords, fields), model(coords, fields))
+
+
+def test_the_textbook_model_is_of_the_published_linearno_only():
+    with pytest.raises(UserError, match="published LinearNO"):
+        plain_twin(LinearNO(coords=2, outputs=1, width=8, depth=1, heads=2, slices=3, tied=True))
+
+
+def test_both_steps_make_the_same_change_to_the_weights(case, monkeypatch):
+    """Three steps from the same weights: what the networks then answer agrees."""
+    built = []
+    build, twin = StepCase.build, plain_twin
+
+    def remember(model):
+        built.append(model)
+        return model
+
+    monkeypatch.setattr(StepCase, "build", lambda self, device: remember(build(self, device)))
+    monkeypatch.setattr("linearno.bench.step.plain_twin", lambda model: remember(twin(model)))
+    for make in (our_step, plain_step):
+        work = make(case, CPU, "fp32")
+        for _ in range(3):
+            work()
+    ours, start, plain = built
+    batch = case.batch(CPU)
+    before, after, other = (model(batch.coords, batch.inputs) for model in (start, ours, plain))
+    assert (after - before).abs().max() > 1e-3
+    torch.testing.assert_close(after, other, rtol=1e-4, atol=1e-5)
+
+
+def test_an_attention_record_holds_every_contestant(tmp_path):
+    ceilings = measure_ceilings(CPU, size=16)
+    record = bench_attention(
+        "tiny", TINY, CPU, ["fp32", "bf16"], compiled=False, effort=SHORT, ceilings=ceilings
+    )
+    details = record.details
+    assert record.id == "bench/attention/tiny"
+    assert record.unit == "ms"
+    assert record.value == details["times_ms"]["linearno, fp32"]["median"] > 0
+    assert record.against.keys() == {"plain, fp32", "plain, bf16"}
+    assert details["absent"].keys() == {"PhysicsNeMo, fp32", "PhysicsNeMo, bf16"}
+    assert details["largest_relative_difference"]["fp32"] < 1e-5
+    assert details["of_ceiling"].keys() == {"arithmetic", "memory"}
+    assert read_record(write_record(tmp_path, record)) == record
+
+
+def test_physicsnemo_takes_part_where_it_is_installed(monkeypatch):
+    class Layer(nn.Module):
+        """The methods of that package's layer, as far as they are called."""
+
+        def __init__(self, dim, heads, dim_head, slice_num, use_te):
+            super().__init__()
+            self.in_project_slice, self.out_linear = nn.Linear(dim_head, slice_num), nn.Linear(dim, dim)
+
+        def compute_slices_from_projections(self, scores, x):
+            weights = scores.softmax(dim=-1)
+            return weights, torch.einsum("bnhm,bnhd->bhmd", weights, x)
+
+        def compute_slice_attention_sdpa(self, tokens):
+            return tokens
+
+        def project_attention_outputs(self, tokens, weights):
+            return self.out_linear(torch.einsum("bnhm,bhmd->bnhd", weights, tokens).flatten(2))
+
+    module = ModuleType("physicsnemo.models.transolver.Physics_Attention")
+    module.PhysicsAttentionIrregularMesh = Layer
+    for name in ("physicsnemo", "physicsnemo.models", "physicsnemo.models.transolver"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    record = bench_attention("tiny", TINY, CPU, ["fp32"], compiled=False, effort=SHORT)
+    assert record.against.keys() == {"plain, fp32", "PhysicsNeMo, fp32"}
+
+
+def test_a_step_record_names_its_recipe_and_peer(case):
+    record = bench_step(case, CPU, ["fp32"], compiled=False, effort=SHORT)
+    assert record.id == "bench/step/tiny"
+    assert record.recipe == "darcy/linearno"
+    assert record.value == record.details["times_ms"]["linearno, fp32"]["median"] > 0
+    assert record.against.keys() == {"plain, fp32"}
+    assert record.details["largest_relative_difference"] < 1e-5
+
+
+def test_every_shape_has_an_attention_and_a_step_at_the_published_size():
+    assert set(SHAPES) == set(STEPS) == {str(shape) for shape in Shape}
+    for name, shape in SHAPES.items():
+        case = step_case(name)
+        model = case.model
+        sizes = (case.training.batch, case.points, model.heads, model.width // model.heads, model.slices)
+        assert sizes == (shape.batch, shape.points, shape.heads, shape.head_width, shape.slices)
+    assert step_case("darcy").recipe == "darcy/linearno"
+    car = step_case("car").build(torch.device("meta"))
+    assert sum(weight.numel() for weight in car.parameters()) == 3_852_420
+
+
+def test_a_finished_run_is_a_record_beside_the_published_error(tiny_run):
+    record = record_of_run(tiny_run)
+    assert record.id == "train/darcy/linearno"
+    assert record.unit == "relative L2"
+    assert record.value == record.details["relative_l2"]["mean"]
+    assert record.against["published"] == 0.0050
+    assert (record.epochs, record.seed) == (3, 0)
+    assert record.data.startswith("generated, sha256 ")
+    assert 0 < record.device_minutes < 5
+    assert "root" not in record.details["settings"]["data"]
+
+
+def test_runs_recorded_together_stand_beside_each_other(tiny_run, tiny_config, tmp_path):
+    run(tiny_config("darcy/transolver", "training.epochs=1"), tmp_path / "other", CPU)
+    first, second = record_runs([tiny_run, tmp_path / "other"])
+    assert first.against["transolver"] == second.value
+    assert second.against["linearno"] == first.value
+    assert second.against["published"] == 0.0055
+
+
+def test_a_demo_is_no_training_record():
+    assert run_id(RECIPES["demo/transolver"]()) == "demo/darcy/transolver"
+    assert run_id(RECIPES["darcy/transolver"]()) == "train/darcy/transolver"
+
+
+def test_a_folder_without_metrics_is_no_finished_run(tiny_run, tmp_path):
+    (tmp_path / "config.yaml").write_text((tiny_run / "config.yaml").read_text())
+    with pytest.raises(UserError, match=r"metrics\.json does not exist; give the folder of a finished run"):
+        record_of_run(tmp_path)

@@ -1,0 +1,100 @@
+"""The pages show what the records hold, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from linearno.core.errors import UserError
+from linearno.core.records import new_record, read_records
+from linearno.report.blocks import BLOCKS
+from linearno.report.docs import filled, pages, write_docs
+
+ROOT = Path(__file__).parents[2]
+
+
+def contest(id, ours, peer):
+    times = {
+        name: {"median": value, "quartiles": [value - 0.1, value + 0.1], "calls": 9}
+        for name, value in (("linearno, bf16", ours), ("plain, fp32", peer))
+    }
+    details = {
+        "shape": {"batch": 4, "points": 7225},
+        "ours": "linearno, bf16",
+        "times_ms": times,
+        "peak_mib": {"linearno, bf16": 12.4, "plain, fp32": None},
+        "absent": {"PhysicsNeMo, bf16": "not installed"},
+        "of_ceiling": {"arithmetic": 0.25},
+    }
+    return new_record(id, ours, "ms", against={"plain, fp32": peer}, details=details)
+
+
+@pytest.fixture
+def records():
+    training = new_record(
+        "train/darcy/linearno",
+        0.00512,
+        "relative L2",
+        against={"published": 0.0050},
+        epochs=500,
+        seed=0,
+        data="generated, sha256 abc",
+        device_minutes=18.5,
+    )
+    found = [contest("bench/step/darcy", 3.5, 50.2), contest("bench/attention/ns", 1.25, 2.5), training]
+    return {record.id: record for record in found}
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text(
+        "# x\n\n<!-- summary -->\nold\n<!-- /summary -->\n\n<!-- a note -->\n"
+    )
+    (tmp_path / "docs" / "a.md").write_text(
+        "<!-- step -->\n<!-- /step -->\n<!-- train -->\n<!-- /train -->\n"
+    )
+    (tmp_path / "docs" / "b.md").write_text("nothing to fill\n")
+    return tmp_path
+
+
+def test_the_committed_pages_are_what_the_command_writes():
+    records = read_records(ROOT / "results").records
+    for page in pages(ROOT):
+        assert filled(page, records) == page.read_text(encoding="utf-8"), "run: linearno results --write-docs"
+
+
+def test_every_block_without_a_record_says_so():
+    assert all(block({}).startswith("Not yet measured") for block in BLOCKS.values())
+
+
+def test_pages_are_filled_once_and_then_left_alone(project, records):
+    assert write_docs(project, records) == [project / "README.md", project / "docs" / "a.md"]
+    assert write_docs(project, records) == []
+    readme = (project / "README.md").read_text()
+    assert "| training step, darcy | 3.5 ms | 50.2 ms (plain, fp32) |" in readme
+    assert "| test relative L2, darcy/linearno, 500 epochs | 0.0051 | 0.0050 (published) |" in readme
+    assert readme.endswith("<!-- a note -->\n")
+
+
+def test_a_step_stands_beside_its_peers_with_spread_and_memory(project, records):
+    write_docs(project, records)
+    page = (project / "docs" / "a.md").read_text()
+    assert "| linearno, bf16 | **3.5 (3.4–3.6); 12** |" in page
+    assert "| plain, fp32 | 50.2 (50.1–50.3) |" in page
+    assert "| PhysicsNeMo, bf16 | not installed |" in page
+    assert "darcy 25 % (arithmetic)" in page
+    assert "| darcy/linearno | 0.00512 | 0.0050 | 500 | 0 | generated, sha256 abc | 18.5 |" in page
+
+
+def test_an_unknown_block_is_refused_before_any_page_is_written(project, records):
+    (project / "docs" / "a.md").write_text("<!-- stpe -->\n<!-- /stpe -->\n")
+    with pytest.raises(UserError, match=r"a\.md: no such block 'stpe'; did you mean 'step'"):
+        write_docs(project, records)
+    assert "old" in (project / "README.md").read_text()
+
+
+def test_a_place_without_a_readme_is_refused(tmp_path):
+    with pytest.raises(
+        UserError, match=r"README\.md does not exist; run the command in the project's folder"
+    ):
+        pages(tmp_path)
