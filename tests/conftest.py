@@ -8,11 +8,22 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from jaxtyping import install_import_hook
 
-from linearno.core.config import override
-from linearno.data import DATASETS
-from linearno.experiment import RunConfig, run
-from linearno.recipes import RECIPES
+# Shapes and types of every call are checked here, but for the kernels: triton reads their source.
+SOURCE = Path(__file__).parents[1] / "src"
+MODULES = [path.relative_to(SOURCE).with_suffix("") for path in SOURCE.rglob("*.py")]
+install_import_hook(
+    [".".join(path.parts) for path in MODULES if "kernels" not in path.parts], "beartype.beartype"
+)
+
+if not torch.cuda.is_available():  # read when triton is imported: kernels then run on the CPU, in Python
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+from linearno.core.config import override  # noqa: E402
+from linearno.data import DATASETS  # noqa: E402
+from linearno.experiment import RunConfig, run  # noqa: E402
+from linearno.recipes import RECIPES  # noqa: E402
 
 TINY = [
     "data.train=24",

@@ -76,7 +76,7 @@ class Bundle:
             "precision": self.precision,
             "seed": self.seed,
             "commit": commit(),
-            "machine": machine(),
+            "machine": machine(self.device),
             "versions": versions(),
         }
 

@@ -28,7 +28,7 @@ from linearno.metrics import relative_l2
 from linearno.metrics.slices import attention_rank, most_used
 from linearno.models import CONFIGS, build_model
 from linearno.nn import ModelConfig
-from linearno.training import EpochRecord, TrainingConfig, fit
+from linearno.training import EpochRecord, TrainingConfig, fit, parallel
 from linearno.training.fit import hold_out
 from linearno.training.history import read_history
 
@@ -75,14 +75,18 @@ def run(
     device: torch.device,
     on_epoch: Callable[[EpochRecord], None] | None = None,
 ) -> dict[str, Any]:
-    """Train, evaluate once on test in physical units, and write the run folder; or go on with one."""
+    """Train, evaluate once on test in physical units, and write the run folder; or go on with one.
+
+    Inside `parallel.processes` all processes call this together; all get the metrics, the first one writes.
+    """
     refuse_another_run(folder, config)
     splits = open_splits(config.data)  # disk → samples
     torch.manual_seed(config.seed)
     seen, _ = hold_out(splits.train, config.training.validation, config.seed)
     scaler = Scaler.fit(splits.train.spec, seen.everything())  # statistics of what is trained on, only
     model = build_model(config.model, splits.train.spec)
-    write_yaml(writable_folder(folder) / "config.yaml", config)  # all is well: the folder is ours
+    if parallel.writes():
+        write_yaml(writable_folder(folder) / "config.yaml", config)  # all is well: the folder is ours
     fit(  # never sees test
         model,
         scaler,
@@ -98,7 +102,8 @@ def run(
     bundle = Bundle(
         model, scaler, splits.train.spec, coords, config.recipe, config.seed, config.training.precision
     )
-    bundle.save(folder)
+    if parallel.writes():
+        bundle.save(folder)
     return evaluate(bundle, config, splits, folder)
 
 
@@ -146,10 +151,11 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
         "precision": bundle.precision,
         "protocol": _protocol(config.training),
     }
-    write_json(folder / "metrics.json", metrics)
-    lines = [f"{i},{error:.9g}\n" for i, error in enumerate(errors.tolist())]
-    write_text(folder / "per_sample.csv", "sample,relative_l2\n" + "".join(lines))
-    write_cases(folder / "figures" / "cases.npz", bundle, splits.test, predictions, errors)
+    if parallel.writes():
+        write_json(folder / "metrics.json", metrics)
+        lines = [f"{i},{error:.9g}\n" for i, error in enumerate(errors.tolist())]
+        write_text(folder / "per_sample.csv", "sample,relative_l2\n" + "".join(lines))
+        write_cases(folder / "figures" / "cases.npz", bundle, splits.test, predictions, errors)
     return metrics
 
 

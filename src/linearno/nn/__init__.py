@@ -1,13 +1,15 @@
 """Layers: slice attention, stems, embeddings, and the skeleton that the family shares."""
 
 from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition
-from linearno.nn.layers import GridConv, mlp
+from linearno.nn.layers import GridConv, Linear, Mlp
 from linearno.nn.settings import ModelConfig, Unified
 from linearno.nn.skeleton import PointTransformer
 from linearno.nn.slice_attention import SelfAttention, SliceAttention, Temperature
 
 __all__ = [
     "GridConv",
+    "Linear",
+    "Mlp",
     "ModelConfig",
     "PointTransformer",
     "SelfAttention",
@@ -16,5 +18,4 @@ __all__ = [
     "TimeEmbedding",
     "Unified",
     "UnifiedPosition",
-    "mlp",
 ]

@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from linearno.nn.layers import mlp
-
 
 class UnifiedPosition(nn.Module):
     """Distances from each point to a regular grid of `ref` reference points an axis, in `box`."""
@@ -43,8 +41,7 @@ class TimeEmbedding(nn.Module):
         half = width // 2
         frequencies = torch.exp(-math.log(10000) * torch.arange(half) / half)
         self.register_buffer("frequencies", frequencies, persistent=False)
-        self.network = mlp(width, width, width)
-        self.network[1] = nn.SiLU()
+        self.network = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
 
     def forward(self, time: Float[Tensor, "B 1"]) -> Float[Tensor, "B 1 W"]:
         angles = time.unsqueeze(-1) * self.frequencies

@@ -8,11 +8,38 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from linearno.core.errors import UserError
+from linearno.ops import pointwise as ops
+from linearno.ops.pointwise import Stream
 
 
-def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+class Mlp(nn.Sequential):
     """Linear, GELU, Linear."""
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
+
+    def __init__(self, inputs: int, hidden: int, outputs: int):
+        super().__init__(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
+
+    def forward(self, x: Float[Tensor, "*rows I"]) -> Float[Tensor, "*rows O"]:
+        first, _, last = self
+        assert isinstance(first, nn.Linear)
+        assert isinstance(last, nn.Linear)
+        return ops.mlp(x, first.weight, first.bias, last.weight, last.bias)
+
+
+class Linear(nn.Linear):
+    """A linear map with a bias."""
+
+    def forward(self, x: Float[Tensor, "*rows I"]) -> Float[Tensor, "*rows O"]:
+        return ops.linear(x, self.weight, self.bias)
+
+
+def add_norm(norm: nn.LayerNorm, stream: Stream) -> tuple[Stream, Tensor]:
+    """The stream with what was left open added, and its layer norm."""
+    return ops.add_norm(stream, norm.weight, norm.bias, norm.eps)
+
+
+def add_into(y: Tensor, h: Tensor) -> Tensor:
+    """y + h in the type of h, in the memory of y where it fits. For what needs no gradient."""
+    return y.add_(h) if y.dtype == h.dtype else h + y
 
 
 BLOCK = {"cpu": 2**18, "cuda": 2**28}  # numbers of a block: what fits a core's cache, or a GPU's memory
@@ -44,7 +71,7 @@ def pointwise(
 
 def make_stem(width: int, grid: tuple[int, ...] | None) -> nn.Module:
     """What turns features into the attention's own: pointwise, or a convolution where a grid is given."""
-    return nn.Linear(width, width) if grid is None else GridConv(width, grid)
+    return Linear(width, width) if grid is None else GridConv(width, grid)
 
 
 class GridConv(nn.Module):
@@ -67,4 +94,5 @@ class GridConv(nn.Module):
                 f"this model was built for the grid {self.grid} = {prod(self.grid)} points, got "
                 f"{h.shape[-2]}; a model with a convolutional stem answers on its own grid only"
             )
-        return self.conv(h.unflatten(-2, self.grid).movedim(-1, 1)).movedim(1, -1).flatten(1, -2)
+        assert self.conv.bias is not None
+        return ops.grid_conv(h, self.conv.weight, self.conv.bias, self.grid)

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from linearno.core.device import keep_freed_memory
 from linearno.core.errors import UserError
 from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition, unit_grid
-from linearno.nn.layers import GridConv, mlp, pointwise
+from linearno.nn.layers import GridConv, Linear, Mlp, add_into, add_norm, pointwise
 from linearno.nn.settings import ModelConfig, Unified
 from linearno.nn.slice_attention import SliceAttention
 from linearno.ops import State
+from linearno.ops.pointwise import Stream
 
 Coords = Float[Tensor, "B N X"]
 Inputs = Float[Tensor, "B N C_in"] | None
@@ -25,23 +26,32 @@ Positions = Float[Tensor, "B N P"] | None  # raw coordinates, for a unified posi
 
 
 class Block(nn.Module):
-    """h + attention(norm h), then h + mlp(norm h). Without gradients the result takes the place of h."""
+    """h + attention(norm h), then h + mlp(norm h).
+
+    With gradients the last sum is left open, for the next norm to close: it reads the stream anyway. Without,
+    the result takes the place of h.
+    """
 
     def __init__(self, width: int, mlp_ratio: int, attention: SliceAttention):
         super().__init__()
         self.norm_attention = nn.LayerNorm(width)
         self.attention = attention
         self.norm_mlp = nn.LayerNorm(width)
-        self.mlp = mlp(width, mlp_ratio * width, width)
+        self.mlp = Mlp(width, mlp_ratio * width, width)
 
-    def forward(self, h: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        x, state, normaliser = self.attention.encode(self.norm_attention(h), state)
+    def forward(self, stream: Stream, state: State | None = None) -> tuple[Stream, State]:
+        stream, normed = add_norm(self.norm_attention, stream)
+        x, state, normaliser = self.attention.encode(normed, state)
+        if torch.is_grad_enabled():
+            merged = self.attention.decode(x, state, normaliser)
+            stream, normed = add_norm(self.norm_mlp, stream._replace(more=merged))
+            return stream._replace(more=self.mlp(normed)), state
 
         def finish(h: Tensor, x: Tensor) -> Tensor:
-            h = self.attention.decode(x, state, normaliser).add_(h)
-            return self.mlp(self.norm_mlp(h)).add_(h)
+            h = add_into(self.attention.decode(x, state, normaliser), h)
+            return add_into(self.mlp(add_norm(self.norm_mlp, Stream(h))[1]), h)
 
-        return pointwise(finish, h, x, in_place=True), state
+        return Stream(pointwise(finish, stream.close(), x, in_place=True)), state
 
 
 class PointTransformer(nn.Module):
@@ -52,6 +62,7 @@ class PointTransformer(nn.Module):
     """
 
     grid_points: Tensor | None
+    grid_distances: Tensor | None
 
     def __init__(
         self,
@@ -70,34 +81,35 @@ class PointTransformer(nn.Module):
         self.always_placeholder = always_placeholder
         self.unified: UnifiedPosition | None = None
         self.register_buffer("grid_points", None, persistent=False)
+        self.register_buffer("grid_distances", None, persistent=False)
         if config.unified is not None:
             self._measure_from(config.unified, coords)
         self.features = self._place_features(coords) + inputs
-        self.lift = mlp(self.features, 2 * config.width, config.width)
+        self.lift = Mlp(self.features, 2 * config.width, config.width)
         self.time = TimeEmbedding(config.width) if config.time else None
         blocks = [Block(config.width, config.mlp_ratio, attention()) for _ in range(config.depth)]
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(config.width)
-        self.head = nn.Linear(config.width, outputs)
+        self.head = Linear(config.width, outputs)
         self.apply(lambda module: _initialise(module, init_conv))
         self.placeholder = nn.Parameter(torch.rand(config.width) / config.width)
 
     def forward(
         self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
     ) -> Output:
-        h = self._lift(coords, inputs, time, positions)
+        stream = self._lift(coords, inputs, time, positions)
         for block in self.blocks:
-            h, _ = block(h)
-        return self._head(h)
+            stream, _ = block(stream)
+        return self._head(stream)
 
     def encode(
         self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
     ) -> list[State]:
         """What each layer's slices hold for this mesh: all that a query needs."""
         self._require_queryable()
-        states, h = [], self._lift(coords, inputs, time, positions)
+        states, stream = [], self._lift(coords, inputs, time, positions)
         for block in self.blocks:
-            h, state = block(h)
+            stream, state = block(stream)
             states.append(state)
         return states
 
@@ -112,24 +124,24 @@ class PointTransformer(nn.Module):
     ) -> Output:
         """The field of an encoded mesh at any points; at the mesh's own points it equals `forward`."""
         self._require_queryable()
-        h = self._lift(coords, inputs, time, positions)
+        stream = self._lift(coords, inputs, time, positions)
         for block, state in zip(self.blocks, states, strict=True):
-            h, _ = block(h, state)
-        return self._head(h)
+            stream, _ = block(stream, state)
+        return self._head(stream)
 
     def slice_weights(
         self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """φ and ψ (B, H, N, M) of each layer in turn, for pictures and ranks."""
-        h = self._lift(coords, inputs, time, positions)
+        stream = self._lift(coords, inputs, time, positions)
         for block in self.blocks:
             assert isinstance(block, Block)
-            yield block.attention.weights(block.norm_attention(h))
-            h, _ = block(h)
+            yield block.attention.weights(add_norm(block.norm_attention, stream)[1])
+            stream, _ = block(stream)
 
     def _lift(
         self, coords: Tensor, inputs: Tensor | None, time: Tensor | None, positions: Tensor | None
-    ) -> Tensor:
+    ) -> Stream:
         place = self._place(coords, positions)
         z = place if inputs is None else torch.cat([place, inputs], dim=-1)
         if z.shape[-1] != self.features:
@@ -137,15 +149,19 @@ class PointTransformer(nn.Module):
                 f"this model takes {self.features} features a point, got {z.shape[-1]}: "
                 f"{place.shape[-1]} of position and {0 if inputs is None else inputs.shape[-1]} of inputs"
             )
-        h = pointwise(self.lift, z)
+        h = pointwise(self.lift, z).to(z.dtype)  # the residual stream keeps the type of the data
         if inputs is None or self.always_placeholder:
             h = h + self.placeholder
         if (time is None) != (self.time is None):
             raise UserError(f"this model takes {'no' if self.time is None else 'a'} time input")
-        return h if self.time is None or time is None else h + self.time(time)
+        return Stream(h if self.time is None or time is None else h + self.time(time))
 
-    def _head(self, h: Tensor) -> Tensor:
-        return pointwise(lambda part: self.head(self.norm(part)), h)
+    def _head(self, stream: Stream) -> Tensor:
+        """In the residual stream's own precision: the answer is rounded no further."""
+        with torch.autocast(stream.h.device.type, enabled=False):
+            if torch.is_grad_enabled():
+                return self.head(add_norm(self.norm, stream)[1])
+            return pointwise(lambda h: self.head(add_norm(self.norm, Stream(h))[1]), stream.close())
 
     def _measure_from(self, unified: Unified, coords: int) -> None:
         axes = coords
@@ -153,6 +169,8 @@ class PointTransformer(nn.Module):
             grid = self.config.require_grid()
             self.grid_points, axes = unit_grid(grid), len(grid)
         self.unified = UnifiedPosition(unified.ref, unified.box or ((0.0, 1.0),) * axes)
+        if self.grid_points is not None:
+            self.grid_distances = self.unified(self.grid_points)  # the same for every sample
 
     def _place_features(self, coords: int) -> int:
         if self.unified is None:
@@ -176,7 +194,8 @@ class PointTransformer(nn.Module):
             raise UserError(
                 f"this model was built for {len(self.grid_points)} points, got {coords.shape[-2]}"
             )
-        return self.unified(self.grid_points).expand(len(coords), -1, -1)
+        assert self.grid_distances is not None
+        return self.grid_distances.expand(len(coords), -1, -1)
 
     def _require_queryable(self) -> None:
         if self.grid_points is not None or any(isinstance(m, GridConv) for m in self.modules()):

@@ -3,14 +3,23 @@
 Axes: B batch, N points, W width, H heads, D head width (W = H·D, head-major), M slices.
 """
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from linearno.ops import Phi, Psi, State, gather, scatter, slice_means, slice_weights
+from linearno.ops import (
+    Phi,
+    Psi,
+    State,
+    gather,
+    gather_on,
+    scatter,
+    self_attention,
+    slice_means,
+    slice_weights,
+)
 from linearno.ops.attention import SCORE
+from linearno.ops.pointwise import inverse
 
 Features = Float[Tensor, "B N W"]
 Heads = Float[Tensor, "B N H D"]
@@ -26,7 +35,7 @@ class Temperature(nn.Module):
         self.clamp = clamp
 
     def scale(self) -> Float[Tensor, "H"]:
-        return 1 / (self.value if self.clamp is None else self.value.clamp(*self.clamp))
+        return inverse(self.value, *(self.clamp or ()))
 
 
 class SelfAttention(nn.Module):
@@ -39,8 +48,7 @@ class SelfAttention(nn.Module):
         self.value = nn.Linear(head_width, head_width, bias=False)
 
     def forward(self, slices: Float[Tensor, "*B M D"]) -> Float[Tensor, "*B M D"]:
-        scores = self.query(slices) @ self.key(slices).mT / math.sqrt(slices.shape[-1])
-        return scores.softmax(dim=-1) @ self.value(slices)
+        return self_attention(slices, self.query.weight, self.key.weight, self.value.weight)
 
 
 class SliceAttention(nn.Module):
@@ -48,7 +56,7 @@ class SliceAttention(nn.Module):
 
     query     scores of φ, a Linear D → M shared by the heads
     key       scores of ψ; None ties them to the query's
-    value     V = value(X): as it is linear it acts on M slices, not N points; None takes V = X
+    value     V = value(X), without a bias: it acts on M slices, not N points; None takes V = X
     value_stem  V = value_stem(h) instead, a second stem (Transolver)
     mix       G, any module on the slices; None is the identity
     """
@@ -86,10 +94,13 @@ class SliceAttention(nn.Module):
 
         Without a state the points of `h` are gathered; with one they only ask.
         """
-        x = self._split(self.stem(h))
-        w_query, scale_query, bias_query = self._query()
-        normaliser = gather(x, w_query, scale_query, bias=bias_query) if self.phi == "N" else None
-        return x, self._gather(x, h) if state is None else state, normaliser
+        x, normaliser = self._split(self.stem(h)), None
+        if state is None:
+            x, state = self._gather(x, h)
+        if self.phi == "N":
+            w_query, scale_query, bias_query = self._query()
+            normaliser = gather(x, w_query, scale_query, bias=bias_query)
+        return x, state, normaliser
 
     def decode(self, x: Heads, state: State, normaliser: State | None = None) -> Features:
         """The output at points with features `x`: each on its own."""
@@ -113,14 +124,15 @@ class SliceAttention(nn.Module):
             eps=self.eps,
         )
 
-    def _gather(self, x: Tensor, h: Tensor) -> State:
+    def _gather(self, x: Tensor, h: Tensor) -> tuple[Tensor, State]:
         value = None if self.value_stem is None else self._split(self.value_stem(h))
+        project = None if self.value is None else self.value.weight.mT
         w_key, scale_key, bias_key = self._key()
-        state = gather(x, w_key, scale_key, bias=bias_key, value=value, score=SCORE[self.psi])
+        x, state = gather_on(
+            x, w_key, scale_key, bias=bias_key, value=value, project=project, score=SCORE[self.psi]
+        )
         slices = slice_means(state, self.psi, self.eps)
-        for part in (self.value, self.mix):
-            slices = slices if part is None else part(slices)
-        return state._replace(value=slices)
+        return x, state._replace(value=slices if self.mix is None else self.mix(slices))
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1))

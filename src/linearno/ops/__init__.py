@@ -1,19 +1,26 @@
 """The one idea: gather N points into M slices, merge and mix the slices, scatter them back."""
 
-from linearno.ops.attention import Phi, Psi, linear_attention, slice_means
+from linearno.ops.attention import Phi, Psi, linear_attention, self_attention, slice_means
+from linearno.ops.casts import Casts
+from linearno.ops.choice import Backend, backend
 from linearno.ops.dense import dense_linear_attention, slice_weights
-from linearno.ops.verbs import Score, State, gather, merge, scatter
+from linearno.ops.verbs import Score, State, gather, gather_on, merge, scatter
 
 __all__ = [
+    "Backend",
+    "Casts",
     "Phi",
     "Psi",
     "Score",
     "State",
+    "backend",
     "dense_linear_attention",
     "gather",
+    "gather_on",
     "linear_attention",
     "merge",
     "scatter",
+    "self_attention",
     "slice_means",
     "slice_weights",
 ]

@@ -1,12 +1,21 @@
 """Linear attention: gather, mix, scatter. Axes as in `verbs`."""
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import linear
+
+from linearno.ops.choice import takes_kernel
 from linearno.ops.verbs import Bias, Points, Scale, Score, Slices, State, Values, Weight, gather, scatter
 
 Phi = Literal["M", "N"]  # softmax over the slices, or over the points
 Psi = Literal["N", "M", "sum", "phi"]  # softmax over N, over M, over M then sum-norm over N, over N of φ
+
+MOST_MIXED = 128  # slices that a program of the mixing kernel holds
 
 SCORE: dict[Psi, Score] = {"N": "linear", "M": "log_softmax", "sum": "log_softmax", "phi": "softmax"}
 
@@ -19,8 +28,37 @@ def slice_means(state: State, psi: Psi, eps: float = 0.0) -> Slices:
     if psi == "M":
         return state.value * (state.sum * state.max.exp()).unsqueeze(-1)
     if psi == "sum" and eps:
+        if not torch.compiler.is_compiling() and takes_kernel(
+            "slice means", state.value, _narrow(state.value)
+        ):
+            from linearno.ops.fused import FusedDamp
+
+            value, total, top = (part.contiguous() for part in (state.value, state.sum, state.max))
+            return FusedDamp.apply(value, total, top, eps)
         return state.value * (state.sum / (state.sum + eps * (-state.max).exp())).unsqueeze(-1)
     return state.value
+
+
+def self_attention(
+    slices: Float[Tensor, "*batch M D"],
+    query: Float[Tensor, "D D"],
+    key: Float[Tensor, "D D"],
+    value: Float[Tensor, "D D"],
+) -> Float[Tensor, "*batch M D"]:
+    """softmax(S q (S k)ᵀ / √D) S v among the slices of each head; the maps are (out, in)."""
+    refusal = _narrow(slices)
+    if slices.shape[-2] > MOST_MIXED:
+        refusal = f"the kernel mixes up to {MOST_MIXED} slices, not {slices.shape[-2]}"
+    if not torch.compiler.is_compiling() and takes_kernel("slice mix", slices, refusal):
+        from linearno.ops.fused import FusedMix
+
+        return FusedMix.apply(slices, query, key, value)
+    scores = linear(slices, query) @ linear(slices, key).mT / math.sqrt(slices.shape[-1])
+    return scores.softmax(dim=-1) @ linear(slices, value)
+
+
+def _narrow(slices: Tensor) -> str | None:
+    return None if slices.dtype == torch.float32 else f"slices are {slices.dtype}, not float32"
 
 
 def linear_attention(

@@ -15,6 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from linearno.ops.choice import takes_kernel
+
 Points = Float[Tensor, "*batch N H D"]
 Values = Float[Tensor, "*batch N H E"]
 Slices = Float[Tensor, "*batch H M E"]
@@ -22,9 +24,11 @@ PerSlice = Float[Tensor, "*batch H M"]
 Weight = Float[Tensor, "D M"]  # shared by all heads
 Scale = Float[Tensor, "H"]  # 1/τ of each head
 Bias = Float[Tensor, "M"]
+Project = Float[Tensor, "E F"]
 
 Score = Literal["linear", "softmax", "log_softmax"]  # what is done to a point's scores, over M, before ψ
 
+MOST_SLICES, WIDEST_HEAD = 256, 64  # of the kernels
 BLOCK = {"cpu": 2**18, "cuda": 2**28}  # scores in flight: what fits a core's cache, or a GPU's memory
 
 
@@ -47,15 +51,42 @@ def gather(
     *,
     bias: Bias | None = None,
     value: Values | None = None,
+    project: Project | None = None,
     score: Score = "linear",
 ) -> State:
     """Gather points into slices: value_m = Σ_n ψ_nm v_n,  ψ = softmax over N of the scores (Eq. 8).
 
-    `value` is what is averaged (x itself by default). With `score="log_softmax"` ψ becomes Transolver's
-    softmax over M normalised by its sum over N, since w / Σw = softmax_N(log w) for w = softmax_M.
+    `value` is what is averaged (x itself by default), `project` a linear map of it: the map of a mean is
+    the mean of the mapped, so it acts on M slices instead of N points. With `score="log_softmax"` ψ becomes
+    Transolver's softmax over M normalised by its sum over N: w / Σw = softmax_N(log w) for w = softmax_M.
     """
+    return gather_on(x, weight, scale, bias=bias, value=value, project=project, score=score)[1]
+
+
+def gather_on(
+    x: Points,
+    weight: Weight,
+    scale: Scale | None = None,
+    *,
+    bias: Bias | None = None,
+    value: Values | None = None,
+    project: Project | None = None,
+    score: Score = "linear",
+) -> tuple[Points, State]:
+    """x again, and `gather` of it. Whoever reads these points next should read them from here: then the
+    kernel's backward pass adds that gradient to its own, and x is written once."""
+    if takes_kernel("gather", x, _refusal(x, weight)):
+        from linearno.ops.fused import FusedGather
+
+        flat = None if value is None else _flat(value.to(x.dtype))
+        top, total, mean, same = FusedGather.apply(
+            _flat(x), flat, weight, _scale(x, scale), bias, project, score
+        )
+        state = State(*(part.view(*x.shape[:-3], *part.shape[1:]) for part in (top, total, mean)))
+        return same.view(x.shape), state
     weight, bias = _per_head(x, weight, scale, bias)
-    return State(*_Gather.apply(x, x if value is None else value, weight, bias, score))
+    state = State(*_Gather.apply(x, x if value is None else value, weight, bias, score))
+    return x, state if project is None else state._replace(value=state.value @ project)
 
 
 def merge(*states: State) -> State:
@@ -82,11 +113,38 @@ def scatter(
 
     With a `normaliser` (the state gathered by the same weight) φ is instead the softmax over its points.
     """
+    refusal = _refusal(x, weight) if normaliser is None else "φ normalised over the points has no kernel"
+    if takes_kernel("scatter", x, refusal):
+        from linearno.ops.fused import FusedScatter
+
+        slices = state.value.reshape(-1, *state.value.shape[-3:]).float().contiguous()
+        return FusedScatter.apply(_flat(x), weight, _scale(x, scale), bias, slices).view(*x.shape[:-1], -1)
     weight, bias = _per_head(x, weight, scale, bias)
     if normaliser is not None:  # exp(score − max) / sum is exp of a score with a shifted bias
         shift = normaliser.max + normaliser.sum.log()
         bias = bias - shift if bias is not None else -shift
     return _Scatter.apply(x, weight, bias, state.value, normaliser is None)
+
+
+def _refusal(x: Tensor, weight: Tensor) -> str | None:
+    """Why the kernels cannot take these shapes, if they cannot."""
+    width, slices = weight.shape
+    if x.dtype not in (torch.float32, torch.bfloat16):
+        return f"there are kernels for float32 and bfloat16, not {x.dtype}"
+    if not 1 <= slices <= MOST_SLICES or not 1 <= width <= WIDEST_HEAD:
+        return (
+            f"kernels take up to {MOST_SLICES} slices and head width {WIDEST_HEAD}, not {slices} and {width}"
+        )
+    return None if x.numel() else "there are no points"
+
+
+def _flat(x: Tensor) -> Tensor:
+    """One batch axis, in order in memory."""
+    return x.reshape(-1, *x.shape[-3:]).contiguous()
+
+
+def _scale(x: Tensor, scale: Tensor | None) -> Tensor:
+    return x.new_ones(x.shape[-2], dtype=torch.float32) if scale is None else scale.float()
 
 
 def _per_head(

@@ -14,9 +14,10 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class TrainingConfig(Config):
     """Optimiser, schedule, loss and protocol of a run.
 
-    `accumulate` batches make one optimiser step. `ema` is the decay of averaged weights, which then are the
-    result. `validation` training samples (the last of a seeded permutation) are held out and choose the epoch
-    whose weights are the result; 0 is the paper's protocol: no validation, the last epoch.
+    `batch` is shared among the processes of a run; `accumulate` batches make one optimiser step. `ema` is the
+    decay of averaged weights, which then are the result. `validation` training samples (the last
+    of a seeded permutation) are held out and choose the epoch whose weights are the result; 0 is the paper's
+    protocol: no validation, the last epoch.
     """
 
     epochs: PositiveInt = 500
@@ -33,6 +34,8 @@ class TrainingConfig(Config):
     ema: float | None = None
     validation: NonNegativeInt = 0
     checkpoint_epochs: PositiveInt = 1
+    checkpoint_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # at least, between two
+    capture: bool = True  # replay the step as a CUDA graph; false: launch every kernel from the host
     eval_batch: PositiveInt = 1
     loss: LossConfig = LossConfig()
 

@@ -4,12 +4,12 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from math import ceil
+from dataclasses import dataclass, field
+from math import ceil, inf
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from linearno.core.artifacts import writable_folder
 from linearno.core.device import describe, set_matmul_precision
@@ -18,9 +18,11 @@ from linearno.core.randomness import torch_generator
 from linearno.data.benchmark import FieldData
 from linearno.data.scaler import Scaler
 from linearno.metrics.norms import relative_l2
+from linearno.training import parallel
 from linearno.training.checkpoint import Checkpoints
 from linearno.training.config import TrainingConfig
 from linearno.training.ema import Ema
+from linearno.training.engine import Engine
 from linearno.training.history import EpochRecord, append_history, cut_history
 from linearno.training.interrupt import Interrupted, StopRequest, stop_on_signals
 from linearno.training.losses import Loss, make_loss
@@ -28,7 +30,6 @@ from linearno.training.optimizer import make_optimizer
 from linearno.training.predict import predict
 from linearno.training.schedule import Schedule
 from linearno.training.state import TrainState
-from linearno.training.step import train_step
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +51,10 @@ def fit(
     `fingerprint` identifies the whole configuration: a folder that holds another one is refused. `folder`
     gets `history.jsonl` and `checkpoint/`. Ctrl-C and SIGTERM raise `Interrupted` once a checkpoint is
     written. The initial weights, the data, `config` and `seed` determine the result, on a CPU to the bit.
+    Inside `parallel.processes` all processes call this together, and the first one writes.
     """
-    writable_folder(folder)
+    if parallel.writes():
+        writable_folder(folder)
     set_matmul_precision(config.precision)
     settings = {"seed": seed, "training": config.model_dump(mode="json")}
     fitted, held_out = hold_out(train, config.validation, seed)
@@ -62,7 +65,7 @@ def fit(
         data=fitted.to(device),
         held_out=held_out,
         loss=make_loss(config.loss, train.spec.grid),
-        state=_start(model.to(device), config, samples=len(fitted), device=device),
+        state=start(on_device(model, device), config, samples=len(fitted), device=device),
         checkpoints=Checkpoints(folder / "checkpoint", fingerprint, settings),
         history=folder / "history.jsonl",
     )
@@ -70,6 +73,16 @@ def fit(
     with stop_on_signals() as stop:
         run.train(stop, on_epoch)
     run.state.load_result()
+
+
+def on_device(model: nn.Module, device: torch.device) -> nn.Module:
+    """`model` there, with the weights of convolutions as the library likes them: on CUDA, channels last."""
+    model = model.to(device)
+    for module in model.modules() if device.type == "cuda" else ():
+        if isinstance(module, nn.Conv2d | nn.Conv3d):
+            order = torch.channels_last if isinstance(module, nn.Conv2d) else torch.channels_last_3d
+            module.weight.data = module.weight.data.to(memory_format=order)
+    return model
 
 
 def hold_out(train: FieldData, count: int, seed: int) -> tuple[FieldData, FieldData | None]:
@@ -82,7 +95,8 @@ def hold_out(train: FieldData, count: int, seed: int) -> tuple[FieldData, FieldD
     return train.subset(order[:-count]), train.subset(order[-count:])
 
 
-def _start(model: nn.Module, config: TrainingConfig, *, samples: int, device: torch.device) -> TrainState:
+def start(model: nn.Module, config: TrainingConfig, *, samples: int, device: torch.device) -> TrainState:
+    """A run's state before its first step."""
     steps = ceil(samples / (config.batch * config.accumulate))
     optimizer = make_optimizer(model, config)
     return TrainState(
@@ -108,33 +122,46 @@ class _Run:
     state: TrainState
     checkpoints: Checkpoints
     history: Path
+    saved: list[float] = field(default_factory=lambda: [-inf])  # when checkpoints were written, by the clock
 
     def resume(self) -> None:
         """Go to the last checkpoint, or to a start that depends on the seed alone."""
         torch.manual_seed(self.seed)  # dropout and the like
         if saved := self.checkpoints.read():
             self.state.unpack(*saved)
-        cut_history(self.history, self.state.epoch)
+        parallel.require_same_start(self.state.model, self.state.total_steps)
+        if parallel.writes():
+            cut_history(self.history, self.state.epoch)
         device, precision = self.state.device, self.config.precision
         if precision == "tf32" and device.type == "cpu":
             log.warning("tf32 was asked for; a CPU has none and computes in fp32")
+        if (samples := self.config.batch * self.config.accumulate) < parallel.size():
+            log.warning(
+                "%d samples a step for %d processes: some have nothing to do", samples, parallel.size()
+            )
         parameters = sum(weight.numel() for weight in self.state.model.parameters())
         log.info("%s; %s; %d parameters; %d samples", describe(device), precision, parameters, len(self.data))
         log.info("%d steps done of %d epochs", self.state.total_steps, self.config.epochs)
 
     def train(self, stop: StopRequest, on_epoch: Callable[[EpochRecord], None] | None) -> None:
+        with Engine(self.state, self.scaler, self.data, self.loss, self.config, self.seed) as engine:
+            self._train(engine, stop, on_epoch)
+        if (stopping := parallel.agree(stop.number)) is not None:
+            raise Interrupted(stopping, self.config.epochs, len(self.state.losses))
+
+    def _train(
+        self, engine: Engine, stop: StopRequest, on_epoch: Callable[[EpochRecord], None] | None
+    ) -> None:
         while self.state.epoch < self.config.epochs:
-            self.train_epoch(stop)
-            stopping = stop.number  # read once: what comes later waits for the next step
+            self.train_epoch(engine, stop)
+            stopping = parallel.agree(stop.number)  # read once: what comes later waits for the next step
             record = self.close_epoch(stopping=stopping is not None)
-            if on_epoch:
+            if on_epoch and parallel.writes():
                 on_epoch(record)
             if stopping is not None:
                 raise Interrupted(stopping, record.epoch, len(self.state.losses))
-        if stop.number is not None:
-            raise Interrupted(stop.number, self.config.epochs, len(self.state.losses))
 
-    def train_epoch(self, stop: StopRequest) -> None:
+    def train_epoch(self, engine: Engine, stop: StopRequest) -> None:
         """The rest of the running epoch. Its order is drawn from seed and epoch alone."""
         state, config = self.state, self.config
         order = torch.randperm(len(self.data), generator=torch_generator(self.seed, state.epoch))
@@ -142,12 +169,15 @@ class _Run:
         state.model.train()
         started = time.perf_counter() - state.seconds
         for index in steps[state.step :]:
-            self._step(index)
+            engine.step(index)
+            if state.device.type == "cpu":
+                self._check_finite()
             state.seconds = time.perf_counter() - started
-            if stop.number is not None and state.step < len(steps):
+            stopping = parallel.agree(stop.number)
+            if stopping is not None and state.step < len(steps):
                 self._check_finite()
                 self._save()
-                raise Interrupted(stop.number, state.epoch + 1, state.step)
+                raise Interrupted(stopping, state.epoch + 1, state.step)
         self._check_finite()  # on CUDA the first wait for the device in this epoch
         state.seconds = time.perf_counter() - started
 
@@ -159,23 +189,11 @@ class _Run:
         state.epoch, state.step, state.seconds = state.epoch + 1, 0, 0.0
         state.losses.zero_()
         state.grad_norms.zero_()
-        append_history(self.history, record)  # before the checkpoint: a resumed run cuts, it cannot add
-        if stopping or state.epoch % config.checkpoint_epochs == 0 or state.epoch == config.epochs:
+        if parallel.writes():
+            append_history(self.history, record)  # before the checkpoint: a resumed run cuts, it cannot add
+        if stopping or state.epoch == config.epochs or self._checkpoint_due():
             self._save()
         return record
-
-    def _step(self, index: Tensor) -> None:
-        state, config = self.state, self.config
-        batches = [self.data.batch(part) for part in index.split(config.batch)]
-        loss, grad_norm = train_step(state.model, self.scaler, batches, self.loss, state.optimizer, config)
-        state.losses[state.step], state.grad_norms[state.step] = loss, grad_norm
-        state.lr = float(state.optimizer.param_groups[0]["lr"])
-        state.schedule.after_step()
-        if state.ema:
-            state.ema.update(state.model)
-        state.step += 1
-        if index.device.type == "cpu":
-            self._check_finite()
 
     def _check_finite(self) -> None:
         state = self.state
@@ -192,16 +210,18 @@ class _Run:
         state, config = self.state, self.config
         if self.held_out is None:
             return None
+        share = parallel.share(torch.arange(len(self.held_out)))
+        mine = self.held_out.subset(share.index)
         with state.ema.lent_to(state.model) if state.ema else nullcontext():
             prediction = predict(
                 state.model,
                 self.scaler,
-                self.held_out,
+                mine,
                 batch=config.eval_batch,
                 device=state.device,
                 precision=config.precision,
             )
-            error = relative_l2(prediction, self.held_out.targets.cpu()).mean().item()
+            error = share.mean(relative_l2(prediction, mine.targets.cpu()).mean()).item()
             state.keep_if_best(error)
         return error
 
@@ -218,7 +238,18 @@ class _Run:
             seconds=state.seconds,
             samples_per_second=samples / state.seconds,
             validation=validation,
+            processes=parallel.size(),
         )
 
+    def _checkpoint_due(self) -> bool:
+        """As the config and the clock say; clocks differ, so processes agree."""
+        epochs, seconds = self.config.checkpoint_epochs, self.config.checkpoint_seconds
+        if self.state.epoch % epochs:
+            return False
+        return parallel.agree(1 if time.monotonic() - self.saved[-1] >= seconds else None) is not None
+
     def _save(self) -> None:
-        self.checkpoints.write(self.state.total_steps, *self.state.pack())
+        self.saved.append(time.monotonic())
+        if parallel.writes():
+            self.checkpoints.write(self.state.total_steps, *self.state.pack())
+        parallel.agree(None)  # nobody leaves before it is written

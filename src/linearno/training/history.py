@@ -23,6 +23,7 @@ class EpochRecord(Config):
     seconds: float  # training alone: no validation, no checkpoint
     samples_per_second: float
     validation: float | None = None  # mean relative L2 of the held-out samples
+    processes: int = 1  # that shared every batch
 
 
 def append_history(path: Path, record: EpochRecord) -> None:

@@ -3,18 +3,46 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
 
+from linearno.ops.choice import takes_kernel
 from linearno.training.config import TrainingConfig
+from linearno.training.flat_adam import FlatAdam
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
-    """Over all parameters, in PyTorch's fused form: one kernel a step instead of dozens."""
+    """Over all parameters, few kernels a step: `FlatAdam` where it can run, else PyTorch's fused form."""
+    first = next(model.parameters())
+    if takes_kernel("adam", first, None if first.dtype == torch.float32 else f"weights are {first.dtype}"):
+        return FlatAdam(
+            model.parameters(),
+            lr=config.lr,
+            betas=config.betas,
+            weight_decay=config.weight_decay,
+            decoupled=config.optimizer == "adamw",
+            clip=config.clip,
+        )
     kind = AdamW if config.optimizer == "adamw" else Adam
     return kind(
         model.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
     )
+
+
+def apply_gradients(model: nn.Module, optimizer: Optimizer, clip: float | None) -> Float[Tensor, ""]:
+    """One step; returns the norm of all gradients, which are scaled down to `clip` where it is larger."""
+    if isinstance(optimizer, FlatAdam):
+        optimizer.step()
+        assert optimizer.norm is not None
+        return optimizer.norm
+    if clip is None:
+        norm = nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+    else:
+        norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
+    optimizer.step()
+    return norm.detach()
 
 
 def pack_optimizer(optimizer: Optimizer, names: list[str]) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:

@@ -1,0 +1,100 @@
+"""Which form of an op runs: its fused kernel, or plain PyTorch. Nothing changes over in silence."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from importlib.util import find_spec
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from linearno.core.errors import UserError, did_you_mean
+
+log = logging.getLogger(__name__)
+
+Backend = Literal["auto", "kernel", "plain"]
+VARIABLE = "LINEARNO_BACKEND"  # of the environment: the choice where no `backend` is active
+
+_SAID: set[str] = set()
+_CHOICE: ContextVar[Backend | None] = ContextVar("backend", default=None)
+
+
+@contextmanager
+def backend(name: Backend) -> Iterator[None]:
+    """Choose the form of every op inside the block.
+
+    auto    kernels on CUDA, plain PyTorch elsewhere and for what the kernels do not do; the log says so
+    kernel  kernels or an error; on a CPU they run in Triton's interpreter (TRITON_INTERPRET=1)
+    plain   no kernels
+    """
+    token = _CHOICE.set(_known(name))
+    try:
+        yield
+    finally:
+        _CHOICE.reset(token)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def chosen() -> Backend:
+    """What the innermost `backend` says, else the environment, else auto."""
+    return _CHOICE.get() or _known(os.environ.get(VARIABLE, "auto"))
+
+
+def takes_kernel(op: str, x: Tensor, refusal: str | None) -> bool:
+    """Whether `op` runs as a kernel on `x`; `refusal` says why the kernel could not, None that it can."""
+    choice = chosen()
+    if choice == "plain" or (choice == "auto" and x.device.type != "cuda"):
+        return False
+    if refusal is None:
+        refusal = _missing(x.device.type)
+    if refusal is None:
+        _say(logging.INFO, f"{op}: fused kernel")
+        return True
+    if choice == "kernel":
+        raise UserError(f"{op}: {refusal}; use backend auto or plain")
+    _say(logging.WARNING, f"{op}: plain PyTorch, since {refusal}")
+    return False
+
+
+def kernels_work_on(kind: str) -> bool:
+    """Whether there are kernels for tensors on a device of that kind."""
+    return _missing(kind) is None
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _missing(kind: str) -> str | None:
+    """Why kernels cannot run on a device of that kind, None if they can."""
+    return _look(kind)
+
+
+@cache
+def _look(kind: str) -> str | None:
+    if find_spec("triton") is None:
+        return "triton is not installed (pip install 'linearno[gpu]')"
+    if kind == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        return "kernels run on a CPU only with TRITON_INTERPRET=1 in the environment"
+    return None if kind in ("cpu", "cuda") else f"there are no kernels for {kind}"
+
+
+def _say(level: int, message: str) -> None:
+    """Once for each message: an op is called thousands of times. A compiler traces past it."""
+    if not torch.compiler.is_compiling() and message not in _SAID:
+        _SAID.add(message)
+        log.log(level, "%s", message)
+
+
+def _known(name: str) -> Backend:
+    if name not in get_args(Backend):
+        raise UserError(f"backend {name!r} is not known; {did_you_mean(name, get_args(Backend))}")
+    return name  # type: ignore[return-value]
+
+
+def computes_in(x: Tensor) -> torch.dtype:
+    """The type in which products with `x` are taken: autocast's where it is on."""
+    kind = x.device.type
+    narrow = torch.is_autocast_enabled(kind) and x.dtype == torch.float32
+    return torch.get_autocast_dtype(kind) if narrow else x.dtype

@@ -1,0 +1,287 @@
+"""The kernels inside autograd: gather, scatter, and the layers around them. Callers check the shapes."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from linearno.ops.beside import beside, is_late, note_use
+from linearno.ops.casts import narrow
+
+Maybe = Tensor | None
+
+
+def _given(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """What a kernel left empty has no gradient."""
+    return tuple(None if tensor is None or tensor.numel() == 0 else tensor for tensor in tensors)
+
+
+class FusedGather(torch.autograd.Function):
+    """(max, sum, value, x): the gradient of the last joins that of x inside the kernel."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        value: Maybe,
+        weight: Tensor,
+        scale: Tensor,
+        bias: Maybe,
+        project: Maybe,
+        score: str,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        from linearno.ops.kernels import registered
+
+        top, total, mean, mapped = registered.gather(x, value, weight, scale, bias, project, score)
+        ctx.save_for_backward(x, value, weight, scale, bias, project, top, total, mean)
+        ctx.score, ctx.leaves = score, note_use(weight, scale, bias, project)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(top)
+        return top, total, mean if project is None else mapped, x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: Maybe, d_sum: Maybe, d_value: Maybe, through: Maybe) -> tuple[Maybe, ...]:
+        from linearno.ops.kernels import registered
+
+        x, value, weight, scale, bias, project, top, total, mean = ctx.saved_tensors
+        if d_value is None:
+            d_value = mean.new_zeros(
+                *mean.shape[:-1], mean.shape[-1] if project is None else project.shape[1]
+            )
+        d_sum, through = (None if d is None else d.contiguous() for d in (d_sum, through))
+        grads = registered.gather_back(
+            x,
+            value,
+            weight,
+            scale,
+            bias,
+            project,
+            top,
+            total,
+            mean,
+            d_sum,
+            d_value.contiguous(),
+            through,
+            ctx.score,
+            is_late(x.device, ctx.leaves),
+        )
+        return *_given(*grads), None
+
+
+class FusedScatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, bias: Maybe, value: Tensor) -> Tensor:
+        from linearno.ops.kernels import registered
+
+        ctx.save_for_backward(x, weight, scale, bias, value)
+        ctx.leaves = note_use(weight, scale, bias)
+        return registered.scatter(x, weight, scale, bias, value)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
+        from linearno.ops.kernels import registered
+
+        late = is_late(d_out.device, ctx.leaves)
+        return _given(*registered.scatter_back(*ctx.saved_tensors, d_out.contiguous(), late))
+
+
+class FusedNorm(torch.autograd.Function):
+    """The sum h + rest + more, what rounding it left, and its layer norm in the type `kind`.
+
+    The gradient along the residual stream is added in the same pass. It has the type of the sum: where that
+    is split, bf16.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, rest: Maybe, more: Maybe, gain: Tensor, shift: Tensor, eps: float,
+        kind: torch.dtype, split: bool,
+    ) -> tuple[Tensor, Maybe, Tensor]:  # fmt: skip
+        from linearno.ops.kernels import norm
+
+        flat = [None if part is None else part.reshape(-1, h.shape[-1]) for part in (h, rest, more)]
+        total, left, out = norm.norm_forward(flat[0], flat[1], flat[2], gain, shift, eps, kind, split)  # type: ignore[arg-type]
+        ctx.save_for_backward(total, left, gain)
+        ctx.eps, ctx.kinds = eps, (h.dtype, None if more is None else more.dtype)
+        ctx.leaves = note_use(gain, shift)
+        ctx.set_materialize_grads(False)
+        left = None if left is None else left.view(h.shape)
+        if left is not None:
+            ctx.mark_non_differentiable(left)
+        return h if total is flat[0] else total.view(h.shape), left, out.view(h.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, along: Maybe, _: Maybe, d_out: Maybe) -> tuple[Maybe, ...]:
+        from linearno.ops.kernels import norm
+
+        h, rest, gain = ctx.saved_tensors
+        d_out = torch.zeros_like(h) if d_out is None else d_out
+        along = None if along is None else along.reshape(h.shape)
+        d_h, d_more, d_gain, d_shift = norm.norm_backward(
+            h, rest, gain, d_out.reshape(h.shape), along, ctx.eps, ctx.kinds, ctx.leaves
+        )
+        d_more = None if d_more is None else d_more.view(d_out.shape)
+        return d_h.view(d_out.shape), None, d_more, d_gain, d_shift, None, None, None
+
+
+class FusedMlp(torch.autograd.Function):
+    """Linear, GELU, Linear with products in the type of x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+        from linearno.ops.kernels import mlp
+
+        rows = x.reshape(-1, x.shape[-1])
+        narrow1, narrow2 = narrow(w1, x.dtype), narrow(w2, x.dtype)
+        keep = any(ctx.needs_input_grad)
+        out, z = mlp.mlp_forward(rows, narrow1, b1, narrow2, b2, keep)
+        ctx.save_for_backward(rows, narrow1, narrow2, z)
+        ctx.leaves = note_use(w1, b1, w2, b2)
+        return out.view(*x.shape[:-1], len(w2))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
+        from linearno.ops.kernels import mlp
+
+        x, w1, w2, z = ctx.saved_tensors
+        want = ctx.needs_input_grad[0]
+        d_x, *others = mlp.mlp_backward(x, w1, w2, z, d_out.reshape(-1, len(w2)), want, ctx.leaves)
+        return None if d_x is None else d_x.view(*d_out.shape[:-1], x.shape[-1]), *others
+
+
+class FusedMix(torch.autograd.Function):
+    """Softmax attention among the slices of each head."""
+
+    @staticmethod
+    def forward(ctx: Any, slices: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        from linearno.ops.kernels.mix import mix_forward
+
+        heads = slices.reshape(-1, *slices.shape[-2:]).contiguous()
+        ctx.save_for_backward(heads, query, key, value)
+        ctx.leaves = note_use(query, key, value)
+        return mix_forward(heads, query, key, value).view(slices.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
+        from linearno.ops.kernels.mix import mix_backward
+
+        heads, query, key, value = ctx.saved_tensors
+        d_slices, *others = mix_backward(
+            heads, query, key, value, d_out.reshape(heads.shape).contiguous(), ctx.leaves
+        )
+        return d_slices.view(d_out.shape), *others
+
+
+class FusedDamp(torch.autograd.Function):
+    """The slices of a sum-norm whose denominator has a small number added."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, total: Tensor, top: Tensor, eps: float) -> Tensor:
+        from linearno.ops.kernels.mix import damp_forward
+
+        ctx.save_for_backward(value, total, top)
+        ctx.eps = eps
+        return damp_forward(value, total, top, eps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
+        from linearno.ops.kernels.mix import damp_backward
+
+        value, total, top = ctx.saved_tensors
+        return *damp_backward(value, total, top, d_out.contiguous(), ctx.eps), None, None
+
+
+class FusedInverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, t: Tensor, low: float, high: float) -> Tensor:
+        from linearno.ops.kernels.inverse import inverse_forward
+
+        ctx.save_for_backward(t)
+        ctx.bounds, ctx.leaves = (low, high), note_use(t)
+        return inverse_forward(t, low, high)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
+        from linearno.ops.kernels.inverse import inverse_backward
+
+        (t,), (low, high) = ctx.saved_tensors, ctx.bounds
+        (d_t,) = beside(
+            lambda: (inverse_backward(t, d_out.contiguous(), low, high),), d_out, leaves=ctx.leaves
+        )
+        return d_t, None, None
+
+
+class FusedLinear(torch.autograd.Function):
+    """A library product; what is ours is the gradient of the bias, and weights cast once a step."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        small = narrow(weight, x.dtype)
+        ctx.save_for_backward(x, small)
+        ctx.leaves = note_use(weight, bias)
+        return torch.nn.functional.linear(x, small, narrow(bias, x.dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
+        from linearno.ops.kernels.mlp import weight_gradient
+        from linearno.ops.kernels.norm import column_sums
+
+        x, weight = ctx.saved_tensors
+        rows, inputs = d_out.reshape(-1, d_out.shape[-1]), x.reshape(-1, x.shape[-1])
+        small = beside(
+            lambda: (weight_gradient(rows, inputs), column_sums(rows)), rows, inputs, leaves=ctx.leaves
+        )
+        return d_out @ weight if ctx.needs_input_grad[0] else None, *small
+
+
+class FusedConv(torch.autograd.Function):
+    """A 3×3 (×3) convolution of points (B, N, W) on a grid, channels last from end to end."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, grid: tuple[int, ...]) -> Tensor:
+        from linearno.ops.kernels.norm import add_bias_
+
+        ctx.grid = grid
+        small = narrow(weight, x.dtype)
+        ctx.save_for_backward(x, small)
+        ctx.leaves = note_use(weight, bias)
+        image = torch.nn.functional.conv2d if len(grid) == 2 else torch.nn.functional.conv3d
+        out = image(_image(x, grid), small, padding=1).movedim(1, -1).flatten(1, -2).contiguous()
+        add_bias_(out, bias)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
+        from linearno.ops.kernels.norm import column_sums
+
+        x, weight = ctx.saved_tensors
+        axes, d_out = len(ctx.grid), d_out.contiguous()
+        one, none = [1] * axes, [0] * axes
+
+        def gradient(of_x: bool, of_weight: bool) -> tuple[Any, Any]:
+            return torch.ops.aten.convolution_backward(
+                _image(d_out, ctx.grid), _image(x, ctx.grid), weight, None, one, one, one, False, none, 1,
+                [of_x, of_weight, False],
+            )[:2]  # fmt: skip
+
+        small = beside(
+            lambda: (gradient(False, True)[1].float(), column_sums(d_out.flatten(0, -2))),
+            *(d_out, x),
+            leaves=ctx.leaves,
+        )
+        d_x = gradient(True, False)[0].movedim(1, -1).flatten(1, -2) if ctx.needs_input_grad[0] else None
+        return d_x, *small, None
+
+
+def _image(x: Tensor, grid: tuple[int, ...]) -> Tensor:
+    return x.unflatten(-2, grid).movedim(-1, 1)

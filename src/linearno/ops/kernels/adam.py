@@ -1,0 +1,68 @@
+"""Adam and AdamW for all parameters in two kernels: the gradient's norm, and the clipped step."""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 2048
+
+
+@triton.jit
+def _square_sums(grad_ptr, part_ptr, size, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    grad = tl.load(grad_ptr + i, mask=i < size, other=0.0)
+    tl.store(part_ptr + tl.program_id(0), tl.sum(grad * grad, axis=0))
+
+
+@triton.jit
+def _norm(part_ptr, norm_ptr, parts, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, parts, BLOCK):
+        total += tl.load(part_ptr + start + i, mask=start + i < parts, other=0.0)
+    tl.store(norm_ptr, tl.sqrt(tl.sum(total, axis=0)))
+
+
+@triton.jit
+def _adam(
+    weight_ptr, grad_ptr, first_ptr, second_ptr, norm_ptr, settings_ptr, size,
+    clip, eps, decay,
+    CLIP: tl.constexpr, DECOUPLED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """`settings`: learning rate, β₁, β₂, and the corrections 1 − β₁ᵗ and 1 − β₂ᵗ, which change every step."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = i < size
+    rate, beta1, beta2 = tl.load(settings_ptr), tl.load(settings_ptr + 1), tl.load(settings_ptr + 2)
+    correct1, correct2 = tl.load(settings_ptr + 3), tl.load(settings_ptr + 4)
+    weight = tl.load(weight_ptr + i, mask=there)
+    grad = tl.load(grad_ptr + i, mask=there)
+    if CLIP:
+        grad *= tl.minimum(clip / (tl.load(norm_ptr) + 1e-6), 1.0)
+    if DECOUPLED:
+        weight -= rate * decay * weight
+    else:
+        grad += decay * weight
+    first = tl.load(first_ptr + i, mask=there)
+    first += (1 - beta1) * (grad - first)
+    second = beta2 * tl.load(second_ptr + i, mask=there) + (1 - beta2) * grad * grad
+    weight -= rate / correct1 * first / (tl.sqrt(second) / tl.sqrt(correct2) + eps)
+    tl.store(weight_ptr + i, weight, mask=there)
+    tl.store(first_ptr + i, first, mask=there)
+    tl.store(second_ptr + i, second, mask=there)
+
+
+def adam_step(
+    weight: Tensor, grad: Tensor, first: Tensor, second: Tensor, settings: Tensor,
+    *, clip: float | None, eps: float, decay: float, decoupled: bool,
+) -> Tensor:  # fmt: skip
+    """One step in place on flat float32 tensors; returns the norm of the gradient before clipping."""
+    size = weight.numel()
+    blocks = -(-size // BLOCK)
+    parts, norm = weight.new_empty(blocks), weight.new_empty(())
+    _square_sums[(blocks,)](grad, parts, size, BLOCK, num_warps=4)
+    _norm[(1,)](parts, norm, blocks, 1024, num_warps=4)
+    _adam[(blocks,)](
+        weight, grad, first, second, norm, settings, size, clip or 0.0, eps, decay,
+        clip is not None, decoupled, BLOCK, num_warps=4,
+    )  # fmt: skip
+    return norm

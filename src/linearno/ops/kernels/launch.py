@@ -1,0 +1,46 @@
+"""What every kernel and every launch needs."""
+
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+INTERPRETED = 2  # processors of a device that is a Python loop
+
+
+@triton.jit
+def _round(a):
+    """float32 to the nearest tf32; the tensor cores alone would cut the last bits off."""
+    bits = a.to(tl.int32, bitcast=True)
+    return ((bits + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def multiply(a, b, more, PRODUCT: tl.constexpr):
+    """a b + more with sums in float32. Triton's interpreter has no bf16 product: "wide" takes its place."""
+    if PRODUCT == "wide":
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee") + more
+    if PRODUCT == "tf32" and a.dtype == tl.float32:
+        return tl.dot(_round(a), _round(b), input_precision="tf32") + more
+    return tl.dot(a, b, input_precision=PRODUCT) + more
+
+
+@cache
+def processors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return INTERPRETED
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def product_precision(x: Tensor) -> str:
+    """How products are taken: float32 ones as PyTorch's own are, others exactly."""
+    if x.device.type != "cuda":
+        return "wide"
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+
+
+def pad(size: int) -> int:
+    """The side of a tile that holds `size`: a power of two that a product accepts."""
+    return max(16, triton.next_power_of_2(size))

@@ -1,0 +1,192 @@
+"""Layer norm with what stands around it: the residual sum before, the cast after. Axes: R rows, C channels.
+
+The backward pass reads the features again and makes mean and deviation anew, adds the gradient that comes
+along the residual stream, and leaves the gradients of gain and shift as partial sums of each program.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from linearno.ops.beside import Leaves, beside
+from linearno.ops.kernels.launch import processors
+
+
+@triton.jit
+def standardise(h, inside, eps, C: tl.constexpr):
+    """Rows of mean zero and variance one, and what they were multiplied by."""
+    mean = tl.sum(tl.where(inside, h, 0.0), axis=1) / C
+    centred = tl.where(inside, h - mean[:, None], 0.0)
+    scale = 1 / tl.sqrt(tl.sum(centred * centred, axis=1) / C + eps)
+    return centred * scale[:, None], scale
+
+
+@triton.jit
+def standardise_back(d_unit, unit, scale, C: tl.constexpr):
+    level, tilt = tl.sum(d_unit, axis=1) / C, tl.sum(d_unit * unit, axis=1) / C
+    return scale[:, None] * (d_unit - level[:, None] - unit * tilt[:, None])
+
+
+@triton.jit
+def _stream(h_ptr, rest_ptr, place, inside, REST: tl.constexpr):
+    h = tl.load(h_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    if REST:
+        h += tl.load(rest_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    return h
+
+
+@triton.jit
+def _norm(
+    h_ptr, rest_ptr, more_ptr, gain_ptr, shift_ptr, sum_ptr, left_ptr, out_ptr, R, eps,
+    C: tl.constexpr, REST: tl.constexpr, ADD: tl.constexpr, WRITE: tl.constexpr, SPLIT: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    r, c = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR), tl.arange(0, BC)
+    inside = (r < R)[:, None] & (c < C)[None, :]
+    place = r[:, None] * C + c[None, :]
+    h = _stream(h_ptr, rest_ptr, place, inside, REST)
+    if ADD:
+        h += tl.load(more_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    if WRITE:
+        tl.store(sum_ptr + place, h, mask=inside)
+    if SPLIT:
+        tl.store(left_ptr + place, h - h.to(sum_ptr.dtype.element_ty).to(tl.float32), mask=inside)
+    unit, _ = standardise(h, inside, eps, C)
+    gain = tl.load(gain_ptr + c, mask=c < C, other=0.0)
+    shift = tl.load(shift_ptr + c, mask=c < C, other=0.0)
+    tl.store(out_ptr + place, unit * gain[None, :] + shift[None, :], mask=inside)
+
+
+@triton.jit
+def _norm_back(
+    h_ptr, rest_ptr, gain_ptr, d_out_ptr, along_ptr, d_h_ptr, d_more_ptr, part_ptr, R, eps,
+    C: tl.constexpr, REST: tl.constexpr, ALONG: tl.constexpr, TWICE: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    c = tl.arange(0, BC)
+    gain = tl.load(gain_ptr + c, mask=c < C, other=0.0)
+    d_gain = tl.zeros([BR, BC], tl.float32)
+    d_shift = tl.zeros([BR, BC], tl.float32)
+    for tile in range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0)):
+        r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
+        inside = (r < R)[:, None] & (c < C)[None, :]
+        place = r[:, None] * C + c[None, :]
+        h = _stream(h_ptr, rest_ptr, place, inside, REST)
+        d_out = tl.load(d_out_ptr + place, mask=inside, other=0.0).to(tl.float32)
+        unit, scale = standardise(h, inside, eps, C)
+        d_gain += d_out * unit
+        d_shift += d_out
+        d_h = standardise_back(d_out * gain[None, :], unit, scale, C)
+        if ALONG:
+            d_h += tl.load(along_ptr + place, mask=inside, other=0.0).to(tl.float32)
+        tl.store(d_h_ptr + place, d_h, mask=inside)
+        if TWICE:
+            tl.store(d_more_ptr + place, d_h, mask=inside)
+    part = part_ptr + tl.program_id(0) * 2 * C
+    tl.store(part + c, tl.sum(d_gain, axis=0), mask=c < C)
+    tl.store(part + C + c, tl.sum(d_shift, axis=0), mask=c < C)
+
+
+@triton.jit
+def _column_parts(x_ptr, part_ptr, R, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    total = tl.zeros([BR, BC], tl.float32)
+    for tile in range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0)):
+        r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
+        inside = (r < R)[:, None] & (c < C)[None, :]
+        total += tl.load(x_ptr + r[:, None] * C + c[None, :], mask=inside, other=0.0).to(tl.float32)
+    tl.store(part_ptr + tl.program_id(0) * C + c, tl.sum(total, axis=0), mask=c < C)
+
+
+@triton.jit
+def _add_bias(x_ptr, bias_ptr, size, C: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < size, other=0.0).to(tl.float32)
+    tl.store(x_ptr + i, x + tl.load(bias_ptr + i % C).to(tl.float32), mask=i < size)
+
+
+@triton.jit
+def _add_rows(part_ptr, out_ptr, parts, K: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr):
+    k = tl.program_id(0) * BK + tl.arange(0, BK)
+    total = tl.zeros([BP, BK], tl.float32)
+    for start in range(0, parts, BP):
+        p = start + tl.arange(0, BP)
+        total += tl.load(
+            part_ptr + p[:, None] * K + k[None, :], mask=(p < parts)[:, None] & (k < K)[None, :], other=0.0
+        )
+    tl.store(out_ptr + k, tl.sum(total, axis=0), mask=k < K)
+
+
+def add_bias_(x: Tensor, bias: Tensor) -> None:
+    """Add a bias (C,) to every row of x (…, C), in its place."""
+    _add_bias[(-(-x.numel() // 2048),)](x, bias, x.numel(), len(bias), 2048, num_warps=4)
+
+
+def add_rows(parts: Tensor) -> Tensor:
+    """Column sums (K,) of a small (P, K), in a fixed order."""
+    rows, columns = parts.shape
+    out = parts.new_empty(columns)
+    _add_rows[(-(-columns // 16),)](parts, out, rows, columns, 64, 16, num_warps=4)
+    return out
+
+
+def column_sums(x: Tensor) -> Tensor:
+    """Column sums (C,) in float32 of a long (R, C)."""
+    rows, columns = x.shape
+    wide = min(128, triton.next_power_of_2(columns))
+    programs = min(-(-rows // 32), 2 * processors(x.device))
+    parts = x.new_empty(programs, columns, dtype=torch.float32)
+    _column_parts[(programs, -(-columns // wide))](x, parts, rows, columns, 32, wide, num_warps=4)
+    return add_rows(parts)
+
+
+def norm_forward(
+    h: Tensor, rest: Tensor | None, more: Tensor | None, gain: Tensor, shift: Tensor, eps: float,
+    kind: torch.dtype, split: bool,
+) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
+    """(h + rest + more, what rounding it left, its norm in the type `kind`), rows by channels.
+
+    With `split` the sum is rounded to bf16, and what that left is kept. Else it has the type of h, and is h
+    itself where nothing is added.
+    """
+    rows, channels = h.shape
+    write = more is not None or (split and h.dtype != torch.bfloat16)
+    total = torch.empty_like(h, dtype=torch.bfloat16 if split else h.dtype) if write else h
+    left = (torch.empty_like(total) if write else rest) if split else None
+    out = torch.empty_like(h, dtype=kind)
+    tile = _rows(channels)
+    _norm[(-(-rows // tile),)](
+        h, h if rest is None else rest, h if more is None else more, gain, shift,
+        total, total if left is None else left, out, rows, eps,
+        channels, rest is not None, more is not None, write, write and split,
+        tile, triton.next_power_of_2(channels), num_warps=4,
+    )  # fmt: skip
+    return total, left, out
+
+
+def norm_backward(
+    h: Tensor, rest: Tensor | None, gain: Tensor, d_out: Tensor, along: Tensor | None, eps: float,
+    kinds: tuple[torch.dtype, torch.dtype | None], leaves: Leaves = None,
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
+    """Gradients of h and of what was added to it, in their types `kinds` (None: nothing), gain and shift."""
+    rows, channels = h.shape
+    d_h = torch.empty_like(h, dtype=kinds[0])
+    twice = kinds[1] not in (None, kinds[0])
+    d_more = torch.empty_like(h, dtype=kinds[1]) if twice else d_h
+    tile = _rows(channels)
+    programs = min(-(-rows // tile), 4 * processors(h.device))
+    parts = h.new_empty(programs, 2 * channels, dtype=torch.float32)
+    _norm_back[(programs,)](
+        h, h if rest is None else rest, gain, d_out, d_out if along is None else along, d_h, d_more, parts,
+        rows, eps, channels, rest is not None, along is not None, twice,
+        tile, triton.next_power_of_2(channels), num_warps=4,
+    )  # fmt: skip
+    (sums,) = beside(lambda: (add_rows(parts),), parts, leaves=leaves)
+    d_gain, d_shift = sums.split(channels)
+    return d_h, None if kinds[1] is None else d_more, d_gain, d_shift
+
+
+def _rows(channels: int) -> int:
+    """Rows of a tile: 2,048 numbers."""
+    return max(1, 2048 // triton.next_power_of_2(channels))

@@ -1,0 +1,75 @@
+"""The attention kernels as operators of PyTorch, so that compile and export see them as single nodes."""
+
+import torch
+from torch import Tensor
+
+from linearno.ops.kernels import attention
+
+
+@torch.library.custom_op("linearno::gather", mutates_args=())
+def gather(
+    x: Tensor, value: Tensor | None, weight: Tensor, scale: Tensor, bias: Tensor | None,
+    project: Tensor | None, score: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    same = value is None
+    return attention.gather_forward(
+        x, x if value is None else value, weight, scale, bias, project, score, same
+    )
+
+
+@gather.register_fake
+def _(x, value, weight, scale, bias, project, score):
+    batch, _, heads, width = x.shape
+    values = width if value is None else value.shape[-1]
+    slices = weight.shape[1]
+    top, total = (x.new_empty(batch, heads, slices, dtype=torch.float32) for _ in range(2))
+    mean = x.new_empty(batch, heads, slices, values, dtype=torch.float32)
+    size = (0,) if project is None else (batch, heads, slices, project.shape[1])
+    return top, total, mean, x.new_empty(size, dtype=torch.float32)
+
+
+@torch.library.custom_op("linearno::gather_back", mutates_args=())
+def gather_back(
+    x: Tensor, value: Tensor | None, weight: Tensor, scale: Tensor, bias: Tensor | None,
+    project: Tensor | None, top: Tensor, total: Tensor, mean: Tensor, d_sum: Tensor | None,
+    d_value: Tensor, through: Tensor | None, score: str, late: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    same = value is None
+    return attention.gather_backward(
+        x, x if value is None else value, weight, scale, bias, project, top, total, mean, d_sum, d_value,
+        through, score, same, late,
+    )  # fmt: skip
+
+
+@gather_back.register_fake
+def _(x, value, weight, scale, bias, project, top, total, mean, d_sum, d_value, through, score, late):
+    return tuple(
+        top.new_empty(0) if like is None else torch.empty_like(like)
+        for like in (x, value, weight, scale, bias, project)
+    )
+
+
+@torch.library.custom_op("linearno::scatter", mutates_args=())
+def scatter(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor) -> Tensor:
+    return attention.scatter_forward(x, weight, scale, bias, value)
+
+
+@scatter.register_fake
+def _(x, weight, scale, bias, value):
+    return x.new_empty(*x.shape[:-1], value.shape[-1])
+
+
+@torch.library.custom_op("linearno::scatter_back", mutates_args=())
+def scatter_back(
+    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor, d_out: Tensor,
+    late: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    return attention.scatter_backward(x, weight, scale, bias, value, d_out, late)
+
+
+@scatter_back.register_fake
+def _(x, weight, scale, bias, value, d_out, late):
+    return tuple(
+        value.new_empty(0) if like is None else torch.empty_like(like)
+        for like in (x, weight, scale, bias, value)
+    )

@@ -1,0 +1,129 @@
+"""The layers between the verbs, plain or fused: norm, MLP, linear map, convolution on a grid.
+
+Axes: … any leading axes, W width, J hidden, L outputs. Products are taken in autocast's type where it is on.
+"""
+
+from math import inf, prod
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from linearno.ops.choice import computes_in, takes_kernel
+
+Features = Float[Tensor, "*rows W"]
+MOST_HIDDEN = 1024
+WIDEST = 256  # inputs and outputs of the fused MLP: a tile holds whole rows
+
+
+class Stream(NamedTuple):
+    """The residual stream as an open sum h + rest + more.
+
+    h     the stream, which gradients flow along
+    rest  what rounding the stream to bf16 left, None where it was not rounded; it has no gradient of its own
+    more  what the last layer gave and the next norm adds, None where there is nothing
+    """
+
+    h: Features
+    rest: Features | None = None
+    more: Features | None = None
+
+    def close(self) -> Features:
+        """The sum."""
+        parts = [part for part in (self.rest, self.more) if part is not None]
+        return sum((part.float() for part in parts), start=self.h.float()) if parts else self.h
+
+
+def add_norm(
+    stream: Stream, gain: Float[Tensor, "W"], shift: Float[Tensor, "W"], eps: float
+) -> tuple[Stream, Features]:
+    """The stream with what was left open added, and its layer norm.
+
+    Where products are taken in bf16 the kernel keeps the stream as two bf16 numbers, 16 bits of mantissa in
+    all: its gradients are then bf16 too, and half the bytes.
+    """
+    h, rest, more = stream
+    if rest is not None or _fused("norm", h, gain):
+        from linearno.ops.fused import FusedNorm
+
+        kind = torch.float32 if rest is not None and not torch.is_autocast_enabled(h.device.type) else None
+        kind = kind or computes_in(h)
+        split = rest is not None or (kind == torch.bfloat16 and torch.is_grad_enabled())
+        h, rest, normed = FusedNorm.apply(h.contiguous(), rest, more, gain, shift, eps, kind, split)
+        return Stream(h, rest), normed
+    total = h if more is None else h + more
+    return Stream(total), F.layer_norm(total, gain.shape, gain, shift, eps)
+
+
+def mlp(
+    x: Features,
+    w1: Float[Tensor, "J W"],
+    b1: Float[Tensor, "J"],
+    w2: Float[Tensor, "L J"],
+    b2: Float[Tensor, "L"],
+) -> Float[Tensor, "*rows L"]:
+    """Linear, GELU, Linear."""
+    if _takes_mlp(x, w1, w2):
+        from linearno.ops.fused import FusedMlp
+
+        return FusedMlp.apply(x.to(computes_in(x)), w1, b1, w2, b2)
+    return F.linear(F.gelu(F.linear(x, w1, b1)), w2, b2)
+
+
+def inverse(t: Float[Tensor, "H"], low: float = -inf, high: float = inf) -> Float[Tensor, "H"]:
+    """1 / t, with t clamped between the bounds."""
+    if _fused("inverse", t, t):
+        from linearno.ops.fused import FusedInverse
+
+        return FusedInverse.apply(t, low, high)
+    return 1 / (t if low == -inf and high == inf else t.clamp(low, high))
+
+
+def linear(x: Features, weight: Float[Tensor, "L W"], bias: Float[Tensor, "L"]) -> Float[Tensor, "*rows L"]:
+    """x weightᵀ + bias."""
+    if _fused("linear", x, weight):
+        from linearno.ops.fused import FusedLinear
+
+        return FusedLinear.apply(x.to(computes_in(x)), weight, bias)
+    return F.linear(x, weight, bias)
+
+
+def grid_conv(
+    x: Float[Tensor, "B N W"], weight: Tensor, bias: Float[Tensor, "L"], grid: tuple[int, ...]
+) -> Float[Tensor, "B N L"]:
+    """A 3×3 (or 3×3×3) convolution with a border of zeros; points are the C-order flattening of `grid`."""
+    assert x.shape[-2] == prod(grid)
+    if _fused("convolution", x, weight):
+        from linearno.ops.fused import FusedConv
+
+        return FusedConv.apply(x.to(computes_in(x)).contiguous(), weight, bias, grid)
+    convolve = F.conv2d if len(grid) == 2 else F.conv3d
+    image = x.unflatten(-2, grid).movedim(-1, 1)
+    return convolve(image, weight, bias, padding=1).movedim(1, -1).flatten(1, -2)
+
+
+def _takes_mlp(x: Tensor, w1: Tensor, w2: Tensor) -> bool:
+    refusal = None
+    if max(x.shape[-1], len(w2)) > WIDEST or len(w1) > MOST_HIDDEN:
+        sizes = f"{x.shape[-1]}, {len(w1)} and {len(w2)}"
+        refusal = f"the kernel takes rows of {WIDEST} numbers and {MOST_HIDDEN} hidden ones, not {sizes}"
+    return _tensor_cores(x) and _fused("mlp", x, w1, refusal)
+
+
+def _fused(op: str, x: Tensor, weight: Tensor, refusal: str | None = None) -> bool:
+    """A compiler fuses these layers by itself: inside one they stay plain."""
+    if torch.compiler.is_compiling():
+        return False
+    if weight.dtype != torch.float32 or computes_in(x) not in (torch.float32, torch.bfloat16):
+        refusal = (
+            f"there are kernels for float32 and bfloat16, not {computes_in(x)} with {weight.dtype} weights"
+        )
+    return takes_kernel(op, x, refusal)
+
+
+def _tensor_cores(x: Tensor) -> bool:
+    """Exact float32 products are best left to the library."""
+    narrow = computes_in(x) == torch.bfloat16
+    return narrow or x.device.type != "cuda" or torch.backends.cuda.matmul.allow_tf32

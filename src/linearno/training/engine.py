@@ -1,0 +1,110 @@
+"""The step of a run: eager anywhere, and on CUDA recorded once as a graph and replayed without the host."""
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from linearno.data.benchmark import FieldData
+from linearno.data.scaler import Scaler
+from linearno.ops import Casts
+from linearno.training import parallel
+from linearno.training.config import TrainingConfig
+from linearno.training.flat_adam import FlatAdam
+from linearno.training.losses import Loss
+from linearno.training.state import TrainState
+from linearno.training.step import train_step
+
+log = logging.getLogger(__name__)
+
+WARM_UP = 3  # eager steps before a capture: libraries set themselves up, kernels are compiled
+
+
+class Engine:
+    """Calls of `step(index)` train on the samples at `index` and write loss and gradient norm into the state.
+
+    The first steps of a run are eager ones. Then, if `config.capture` allows it, the step of a full batch is
+    captured: the same kernels on the same memory, so the two ways agree to rounding. A shorter last batch of
+    an epoch stays eager, and so do steps that several processes share. Whatever the host decides (the
+    learning rate, the place of the loss) stays outside.
+    """
+
+    def __init__(
+        self,
+        state: TrainState,
+        scaler: Scaler,
+        data: FieldData,
+        loss: Loss,
+        config: TrainingConfig,
+        seed: int = 0,
+    ):
+        self.state, self.scaler, self.data, self.loss, self.config = state, scaler, data, loss, config
+        self.seed = seed
+        cuda, alone = state.device.type == "cuda", parallel.size() == 1
+        self.capture = cuda and alone and config.capture and isinstance(state.optimizer, FlatAdam)
+        self.stream = torch.cuda.Stream(state.device) if self.capture else None
+        narrow = cuda and config.precision == "bf16"
+        self.casts = Casts(state.model.parameters(), torch.bfloat16) if narrow else None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._done = 0
+
+    def __enter__(self) -> "Engine":
+        """All work of a captured run, before and after the capture, belongs on one stream of its own."""
+        self._scope: AbstractContextManager[None] = nullcontext()
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream(self.state.device))
+            self._scope = torch.cuda.stream(self.stream)
+        self._scope.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._scope.__exit__(None, None, None)
+        if self.stream is not None:
+            torch.cuda.current_stream(self.state.device).wait_stream(self.stream)
+
+    def step(self, index: Tensor) -> None:
+        """One optimiser step, the schedule's and the average's included."""
+        state = self.state
+        parallel.own_randomness(self.seed, state.total_steps)
+        if isinstance(state.optimizer, FlatAdam):
+            state.optimizer.prepare()
+        state.losses[state.step], state.grad_norms[state.step] = self._way(index)()
+        state.lr = float(state.optimizer.param_groups[0]["lr"])
+        state.schedule.after_step()
+        state.step += 1
+        self._done += 1
+
+    def _way(self, index: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
+        full = len(index) == self.config.batch * self.config.accumulate
+        if not self.capture or not full or self._done < WARM_UP:
+            return lambda: self._eager(index)
+        if self._graph is None:
+            self._record(index)
+        return lambda: self._replay(index)
+
+    def _eager(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """From indices to changed weights: nothing here waits for the device."""
+        state, config = self.state, self.config
+        share = parallel.share(index)
+        batches = [self.data.batch(part) for part in share.parts(config.batch)]
+        with self.casts.lent() if self.casts else nullcontext():
+            result = train_step(state.model, self.scaler, batches, self.loss, state.optimizer, config, share)
+        if state.ema:
+            state.ema.update(state.model)
+        return result
+
+    def _record(self, index: Tensor) -> None:
+        self._index = index.clone()
+        self.state.optimizer.zero_grad(set_to_none=True)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, stream=self.stream):
+            self._result = self._eager(self._index)
+        log.info("the training step is captured as a CUDA graph")
+
+    def _replay(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        assert self._graph is not None
+        self._index.copy_(index)
+        self._graph.replay()
+        return self._result

@@ -1,0 +1,100 @@
+"""Adam and AdamW with weights, gradients and moments each in one piece of memory: a step is a few kernels."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+class FlatAdam(Optimizer):
+    """PyTorch's Adam (L2 decay) or AdamW (decoupled) with the clipping of gradients inside.
+
+    What changes from step to step is read from a tensor, so a captured step follows the schedule. Parameters
+    that get no gradient are left alone, as PyTorch leaves them. The state has PyTorch's names and shapes: a
+    checkpoint of one can be loaded into the other.
+    """
+
+    def __init__(
+        self,
+        parameters: Any,
+        *,
+        lr: float,
+        betas: tuple[float, float],
+        weight_decay: float,
+        decoupled: bool,
+        clip: float | None,
+        eps: float = 1e-8,
+    ):
+        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self.decoupled, self.clip = decoupled, clip
+        self.norm: Tensor | None = None  # of the last step's gradient, before clipping
+        self._steps = torch.zeros(())
+        self._used: list[nn.Parameter] = []
+
+    def prepare(self) -> None:
+        """Count a step and put its settings on the device: all of a step that a replay must not leave out."""
+        self._steps += 1
+        count, group = int(self._steps), self.param_groups[0]
+        beta1, beta2 = group["betas"]
+        corrections = (1 - beta1**count, 1 - beta2**count)
+        settings = torch.tensor([group["lr"], beta1, beta2, *corrections], dtype=torch.float32)
+        if not self._used:
+            self._settings = settings.to(group["params"][0].device)
+        self._settings.copy_(settings, non_blocking=True)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Apply the gradients with the settings of the last `prepare`."""
+        from linearno.ops.kernels.adam import adam_step
+
+        group = self.param_groups[0]
+        used = [weight for weight in group["params"] if weight.grad is not None]
+        if [id(weight) for weight in used] != [id(weight) for weight in self._used]:
+            self._flatten(used)
+        torch.cat(
+            [part for weight, gap in zip(used, self._gaps, strict=True) for part in (_line(weight), *gap)],
+            out=self._grad,
+        )
+        self.norm = adam_step(
+            self._weight, self._grad, self._first, self._second, self._settings,
+            clip=self.clip, eps=group["eps"], decay=group["weight_decay"], decoupled=self.decoupled,
+        )  # fmt: skip
+
+    def _flatten(self, used: list[nn.Parameter]) -> None:
+        """Move weights and moments into flat memory, each parameter a view of its own piece."""
+        sizes = [-(-weight.numel() // 8) * 8 for weight in used]  # so that bf16 copies start at 16 bytes too
+        flat = [torch.zeros(sum(sizes), device=used[0].device) for _ in range(4)]
+        gaps = [size - weight.numel() for weight, size in zip(used, sizes, strict=True)]
+        self._gaps = [[flat[1].new_zeros(gap)] if gap else [] for gap in gaps]
+        self._weight, self._grad, self._first, self._second = flat
+        views = [
+            [piece[: weight.numel()].as_strided(weight.shape, weight.stride(), piece.storage_offset())
+             for weight, piece in zip(used, kind.split(sizes), strict=True)]
+            for kind in flat
+        ]  # fmt: skip
+        for weight, place, first, second in zip(used, views[0], views[2], views[3], strict=True):
+            moments = self.state.get(weight, {})
+            place.copy_(weight)
+            weight.data = place
+            if moments:
+                first.copy_(moments["exp_avg"])
+                second.copy_(moments["exp_avg_sq"])
+            self.state[weight] = {"step": self._steps, "exp_avg": first, "exp_avg_sq": second}
+        self._used = used
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Also the state of PyTorch's own Adam."""
+        super().load_state_dict(state_dict)
+        counts = [float(moments["step"]) for moments in self.state.values()]
+        self._steps.fill_(max(counts, default=0.0))
+        self._used = []  # the next step flattens what was loaded
+
+
+def _line(weight: nn.Parameter) -> Tensor:
+    """The gradient as one line of numbers, in the order in which the weight lies in memory."""
+    grad = weight.grad
+    assert grad is not None
+    if grad.stride() != weight.stride():
+        grad = torch.empty_like(weight).copy_(grad)
+    return grad.as_strided((grad.numel(),), (1,))

@@ -1,0 +1,279 @@
+"""The fused kernels against float64, and against plain PyTorch in the same precision.
+
+On a machine without CUDA they run in Triton's interpreter, on tensors in its memory.
+"""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from linearno.core.errors import UserError
+from linearno.ops import (
+    State,
+    backend,
+    gather,
+    gather_on,
+    linear_attention,
+    scatter,
+    self_attention,
+    slice_means,
+)
+from linearno.ops import pointwise as layers
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+HALF = torch.bfloat16
+# How much larger than plain PyTorch's an error may be. Triton's interpreter cuts to bf16 where a GPU rounds.
+WORSE = {torch.float32: 1.25, HALF: 1.25 if torch.cuda.is_available() else 2.0}
+
+# B, N, H, D, M
+SHAPES = [
+    (1, 1, 2, 8, 4),
+    (2, 133, 2, 12, 7),
+    (1, 131, 1, 16, 64),
+    (1, 64, 1, 24, 33),
+    (1, 33, 1, 16, 256),
+    (1, 97, 2, 32, 32),
+    (1, 20, 1, 64, 129),
+]
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def draw(*shape, scale=1.0, kind=torch.float32):
+    return (scale * torch.randn(shape)).to(DEVICE, kind)
+
+
+def run(work, leaves, cotangent, *, how, kind=None):
+    """Value and gradients of `work(*leaves)` in one way of computing it."""
+    leaves = [leaf.detach().to(kind or leaf.dtype).requires_grad_() for leaf in leaves]
+    with backend(how):
+        out = work(*leaves)
+    return [out.detach(), *torch.autograd.grad(out, leaves, cotangent.to(out.dtype))]
+
+
+def error(found, true):
+    """Relative, where numbers are of order one or larger: some gradients are zero but for rounding."""
+    return ((found.double() - true).norm() / true.norm().clamp(min=true.numel() ** 0.5)).item()
+
+
+def agrees(work, leaves, *, floor, draws=3):
+    """Value and gradients are at most WORSE times as far from float64 as plain PyTorch's, and twice the same.
+
+    Errors are pooled over a few inputs. `floor` is the rounding of the type: below it they are luck. So are
+    those of a few numbers, which are sums of many that cancel: these must be right to a thousand roundings.
+    """
+    pooled = []
+    for _ in range(draws):
+        leaves = [leaf + 0.1 * torch.rand_like(leaf) for leaf in leaves]
+        with backend("plain"), torch.no_grad():
+            cotangent = torch.randn_like(work(*leaves))
+        true = run(work, leaves, cotangent, how="plain", kind=torch.float64)
+        plain = run(work, leaves, cotangent, how="plain")
+        fused, again = (run(work, leaves, cotangent, how="kernel") for _ in range(2))
+        for ours, theirs, twice in zip(fused, plain, again, strict=True):
+            assert ours.dtype == theirs.dtype
+            assert torch.equal(ours, twice)  # to the bit
+        pooled.append(
+            [[error(way, right) for way, right in zip(ways, true, strict=True)] for ways in (fused, plain)]
+        )
+    ours, theirs = torch.tensor(pooled).square().mean(dim=0).sqrt()
+    few = torch.tensor([right.numel() <= 8 for right in true])
+    luck = torch.where(few, 1000 * floor if floor < 1e-4 else 0.1, floor)
+    bound = WORSE[leaves[0].dtype] * torch.maximum(theirs, luck)
+    assert (ours <= bound).all(), f"ours {ours.tolist()}, plain {theirs.tolist()}"
+
+
+def attention(psi, tied):
+    def work(x, w_query, w_key, scale_query, scale_key, project):
+        w_key, scale_key = (w_query, scale_query) if tied else (w_key, scale_key)
+        _, state = gather_on(
+            x,
+            w_key,
+            scale_key,
+            project=project,
+            score={"N": "linear", "sum": "log_softmax", "phi": "softmax"}[psi],
+        )
+        return scatter(x, w_query, scale_query, state)
+
+    return work
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_attention_is_as_near_to_float64_as_plain_pytorch(shape, kind):
+    batch, points, heads, width, slices = shape
+    leaves = [
+        draw(batch, points, heads, width, kind=kind),
+        draw(width, slices),
+        draw(width, slices),
+        torch.rand(heads, device=DEVICE) + 0.5,
+        torch.rand(heads, device=DEVICE) + 0.5,
+        draw(width, width),
+    ]
+    floor, draws = 2**-7 if kind == HALF else 2**-21, 1 if slices > 64 else 3
+    agrees(attention("N", tied=False), leaves, floor=floor, draws=draws)
+
+
+@pytest.mark.parametrize("psi", ["N", "sum", "phi"])
+def test_every_norm_and_tied_projections_are_too(psi):
+    leaves = [draw(2, 101, 2, 16), draw(16, 9), draw(16, 9)]
+    leaves += [torch.rand(2, device=DEVICE) + 0.5, torch.rand(2, device=DEVICE) + 0.5, draw(16, 5)]
+    used = [leaves[i] for i in (0, 1, 3, 5)]
+
+    def tied(x, w, scale, project):
+        return attention(psi, tied=True)(x, w, w, scale, scale, project)
+
+    agrees(tied, used, floor=2**-21)
+
+
+@pytest.mark.parametrize("psi", ["N", "sum"])
+def test_values_of_their_own_and_biases_are_too(psi):
+    leaves = [draw(1, 90, 2, 12), draw(12, 7), draw(1, 90, 2, 9), draw(7), draw(7)]
+
+    def work(x, w, value, bias_query, bias_key):
+        return linear_attention(
+            x, w, w, value=value, bias_query=bias_query, bias_key=bias_key, psi=psi, eps=1e-3
+        )
+
+    agrees(work, leaves, floor=2**-21)
+
+
+def test_scores_of_ten_thousand_neither_overflow_nor_lose_the_maximum():
+    x, w = draw(1, 150, 2, 16), draw(16, 20, scale=1e4)
+    for score in ("linear", "log_softmax"):
+        with backend("kernel"):
+            state = gather(x, w, score=score)
+            out = scatter(x, w, None, state)
+        true = gather(x.double(), w.double(), score=score)
+        assert state.value.isfinite().all()
+        assert out.isfinite().all()
+        torch.testing.assert_close(state.max.double(), true.max, rtol=1e-5, atol=1e-1)
+
+
+def test_a_temperature_at_its_clamp_gets_no_gradient():
+    t = torch.tensor([0.005, 0.01, 0.5, 1.0, 3.0], device=DEVICE)
+    found = [
+        run(lambda t: layers.inverse(t, 0.01, 1.0), [t], torch.ones(5), how=how)
+        for how in ("plain", "kernel")
+    ]
+    for plain, fused in zip(*found, strict=True):
+        torch.testing.assert_close(fused, plain)
+    assert found[1][1].tolist()[0] == found[1][1].tolist()[-1] == 0
+
+
+def test_whoever_reads_the_points_after_a_gather_adds_to_one_gradient():
+    x, w = draw(1, 80, 2, 16), draw(16, 6)
+
+    def work(x, w):
+        x, state = gather_on(x, w)
+        return scatter(x, w, None, state) + x
+
+    agrees(work, [x, w], floor=2**-21)
+
+
+def test_a_state_with_a_gradient_of_its_sum_is_differentiated_like_the_plain_one():
+    def work(x, w):
+        state = gather(x, w)
+        return (state.max + state.sum.log()).unsqueeze(-1) * state.value
+
+    agrees(work, [draw(1, 70, 2, 8), draw(8, 5)], floor=2**-21)
+
+
+def test_states_of_parts_merge_whichever_way_they_were_gathered():
+    from linearno.ops import merge
+
+    x, w = draw(2, 120, 2, 16), draw(16, 6)
+    with backend("kernel"):
+        parts = merge(gather(x[:, :50], w), gather(x[:, 50:], w))
+    torch.testing.assert_close(parts.value, gather(x, w).value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+def test_mlp_norm_and_linear_layers_are_as_near_to_float64_as_plain_pytorch(kind):
+    x, w1, w2 = draw(3, 41, 20, kind=kind), draw(70, 20, scale=0.2), draw(20, 70, scale=0.1)
+    b1, b2 = draw(70), draw(20)
+    floor = 2**-7 if kind == HALF else 2**-21
+
+    def in_the_type_of_x(layer):
+        def work(x, *weights):
+            with backend("plain") if x.dtype == torch.float64 else nothing():
+                if x.dtype == HALF and plain_is_asked_for():
+                    weights = [weight.to(HALF) for weight in weights]
+                return layer(x, *weights)
+
+        return work
+
+    for layer, weights in ((layers.mlp, [w1, b1, w2, b2]), (layers.linear, [w1, b1])):
+        agrees(in_the_type_of_x(layer), [x, *weights], floor=floor)
+
+
+def plain_is_asked_for():
+    from linearno.ops.choice import chosen
+
+    return chosen() == "plain"
+
+
+def nothing():
+    from contextlib import nullcontext
+
+    return nullcontext()
+
+
+def test_the_stream_kept_as_two_halves_is_the_stream():
+    """16 bits of mantissa where bf16 has 8, and the norm's gradients those of the plain one."""
+    h, more = draw(50, 24), draw(50, 24, kind=HALF)
+    gain, shift = draw(24), draw(24)
+    leaves = [leaf.requires_grad_() for leaf in (h, more, gain, shift)]
+    with backend("kernel"), torch.autocast(DEVICE.type, HALF):
+        stream, normed = layers.add_norm(layers.Stream(h, None, more), gain, shift, 1e-5)
+    total = (h + more).detach()
+    assert stream.h.dtype == HALF
+    torch.testing.assert_close(stream.h.float() + stream.rest.float(), total, rtol=2**-15, atol=1e-6)
+    torch.testing.assert_close(normed.float(), F.layer_norm(total, (24,), gain, shift), rtol=2**-6, atol=1e-2)
+    d_h, d_normed = draw(50, 24, kind=HALF), draw(50, 24, kind=HALF)
+    found = torch.autograd.grad([stream.h, normed], leaves, [d_h, d_normed])
+    total = h + more
+    true = torch.autograd.grad(
+        [total, F.layer_norm(total, (24,), gain, shift)], leaves, [d_h.float(), d_normed.float()]
+    )
+    for ours, right in zip(found, true, strict=True):
+        torch.testing.assert_close(ours.float(), right.float(), rtol=2**-6, atol=5e-2)
+
+
+def test_mixing_slices_and_damping_their_sum_agree_with_the_plain_ones():
+    slices, weights = draw(2, 3, 20, 12), [draw(12, 12, scale=0.3) for _ in range(3)]
+    agrees(self_attention, [slices, *weights], floor=2**-20)
+    top, total = draw(2, 3, 20), torch.rand(2, 3, 20, device=DEVICE) + 0.5
+
+    def damp(value, total):
+        return slice_means(State(top.to(value.dtype), total, value), "sum", eps=0.3)
+
+    agrees(damp, [slices, total], floor=2**-21)
+
+
+def test_a_convolution_on_a_grid_agrees_with_the_plain_one():
+    x, weight, bias = draw(2, 30, 8), draw(8, 8, 3, 3, scale=0.2), draw(8)
+    agrees(lambda x, w, b: layers.grid_conv(x, w, b, (5, 6)), [x, weight, bias], floor=2**-21)
+
+
+def test_what_a_kernel_cannot_do_is_said_or_done_plainly(caplog):
+    x, w = draw(1, 30, 2, 80), draw(80, 6)
+    with backend("kernel"), pytest.raises(UserError, match="head width 64, not 6 and 80"):
+        gather(x, w)
+    with backend("kernel"), pytest.raises(UserError, match="float64"):
+        gather(x.double(), w.double())
+
+
+def test_the_environment_chooses_where_nobody_else_does(monkeypatch):
+    from linearno.ops.choice import chosen
+
+    monkeypatch.setenv("LINEARNO_BACKEND", "plain")
+    assert chosen() == "plain"
+    with backend("kernel"):
+        assert chosen() == "kernel"
+    monkeypatch.setenv("LINEARNO_BACKEND", "plane")
+    with pytest.raises(UserError, match="did you mean 'plain'"):
+        chosen()

@@ -1,0 +1,99 @@
+"""The optimiser whose step is three kernels is PyTorch's own, to rounding."""
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import OneCycleLR
+
+from linearno.core.randomness import torch_generator
+from linearno.ops import Casts, backend
+from linearno.ops.casts import narrow
+from linearno.training import TrainingConfig
+from linearno.training.flat_adam import FlatAdam
+from linearno.training.optimizer import apply_gradients, load_optimizer, make_optimizer, pack_optimizer
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class Odd(nn.Module):
+    """Sizes that fit no tile, a convolution in channels-last order, and a parameter that is never used."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 5, 3)
+        self.linear = nn.Linear(7, 3)
+        self.scale = nn.Parameter(torch.ones(()))
+        self.unused = nn.Parameter(torch.ones(4))
+        self.conv.weight.data = self.conv.weight.data.to(memory_format=torch.channels_last)
+
+
+def build(how, config):
+    torch.manual_seed(0)
+    model = Odd().to(DEVICE)
+    with backend(how):
+        return model, make_optimizer(model, config)
+
+
+def steps(model, optimizer, schedule, count, *, first=0):
+    norms = []
+    for step in range(first, first + count):
+        for place, (name, weight) in enumerate(model.named_parameters()):
+            if name != "unused":
+                drawn = torch.randn(weight.shape, generator=torch_generator(step, place))
+                weight.grad = torch.empty_like(weight).copy_(drawn)
+        if isinstance(optimizer, FlatAdam):
+            optimizer.prepare()
+        norms.append(apply_gradients(model, optimizer, 1.0).item())
+        schedule.step()
+    return norms
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_a_run_with_clipping_decay_and_a_cycle_of_rate_and_momentum_is_pytorchs(kind):
+    config = TrainingConfig(optimizer=kind, weight_decay=0.1, lr=1e-2, clip=1.0)
+    found = []
+    for how in ("plain", "kernel"):
+        model, optimizer = build(how, config)
+        norms = steps(model, optimizer, OneCycleLR(optimizer, 1e-2, total_steps=9), 8)
+        found.append((norms, {name: weight.detach().clone() for name, weight in model.named_parameters()}))
+    assert isinstance(optimizer, FlatAdam)
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("ways", [("plain", "kernel"), ("kernel", "plain"), ("kernel", "kernel")], ids=str)
+def test_a_run_may_change_the_optimiser_between_two_steps(ways):
+    """As when it begins on a CPU and goes on on a GPU, through a checkpoint."""
+    config = TrainingConfig(weight_decay=0.1, lr=1e-2)
+    model, optimizer = build("plain", config)
+    steps(model, optimizer, OneCycleLR(optimizer, 1e-2, total_steps=9), 8)
+    whole = {name: weight.detach() for name, weight in model.named_parameters()}
+    model, optimizer = build(ways[0], config)
+    schedule = OneCycleLR(optimizer, 1e-2, total_steps=9)
+    steps(model, optimizer, schedule, 4)
+    names = [name for name, _ in model.named_parameters()]
+    tensors, groups = pack_optimizer(optimizer, names)
+    other, optimizer = build(ways[1], config)
+    after = OneCycleLR(optimizer, 1e-2, total_steps=9)
+    other.load_state_dict(model.state_dict())
+    load_optimizer(optimizer, names, tensors, groups)
+    after.load_state_dict(schedule.state_dict())
+    steps(other, optimizer, after, 4, first=4)
+    torch.testing.assert_close(
+        {name: weight.detach() for name, weight in other.named_parameters()}, whole, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_casts_follow_the_weights_wherever_they_lie():
+    config = TrainingConfig()
+    model, optimizer = build("kernel", config)
+    casts = Casts(model.parameters(), torch.bfloat16)
+    schedule = OneCycleLR(optimizer, 1e-2, total_steps=9)
+    for _ in range(3):  # the first step moves the weights into flat memory
+        with casts.lent():
+            for weight in model.parameters():
+                copy = narrow(weight, torch.bfloat16)
+                assert copy.stride() == weight.stride()
+                torch.testing.assert_close(copy, weight.detach().bfloat16())
+                assert narrow(weight, torch.bfloat16) is copy
+        steps(model, optimizer, schedule, 1)
+    assert narrow(weight, torch.bfloat16) is not copy  # lent no longer
