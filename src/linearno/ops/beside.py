@@ -93,8 +93,8 @@ def _leaf(tensor: Tensor) -> Tensor | None:
 def beside(
     work: Callable[[], tuple[Tensor, ...]], *read: Tensor, leaves: Leaves = None
 ) -> tuple[Tensor, ...]:
-    """`work()`, which reads the tensors `read`: on the second stream if it gives gradients of `leaves` that
-    nothing is added to, so that nobody needs them before the end of the pass."""
+    """`work()`: on the second stream if it gives gradients of `leaves` that nothing is added to, so that
+    nobody needs them before the end of the pass. `read` are all the tensors it reads but parameters."""
     device = read[0].device
     if device.type == "cuda" and is_late(device, leaves):
         return side_of(device).start(work, read)

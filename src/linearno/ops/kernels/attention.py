@@ -543,6 +543,6 @@ def _small_gradients(
 
     if d_value is not None:
         add()
-    small_ones = beside(finish, total, sums, d_maps, leaves=() if late else None)
-    d_weight, d_scale, d_bias, d_map = small_ones
+    leaves = () if late else None
+    d_weight, d_scale, d_bias, d_map = beside(finish, total, sums, d_maps, scale, leaves=leaves)
     return d_weight, d_scale, d_bias, d_map
