@@ -13,16 +13,17 @@ from linearno.ops.pointwise import Stream
 
 
 class Mlp(nn.Sequential):
-    """Linear, GELU, Linear."""
+    """Linear, GELU, Linear; with `exact` the first product is not taken in autocast's type."""
 
-    def __init__(self, inputs: int, hidden: int, outputs: int):
+    def __init__(self, inputs: int, hidden: int, outputs: int, *, exact: bool = False):
         super().__init__(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
+        self.exact = exact
 
     def forward(self, x: Float[Tensor, "*rows I"]) -> Float[Tensor, "*rows O"]:
         first, _, last = self
         assert isinstance(first, nn.Linear)
         assert isinstance(last, nn.Linear)
-        return ops.mlp(x, first.weight, first.bias, last.weight, last.bias)
+        return ops.mlp(x, first.weight, first.bias, last.weight, last.bias, exact=self.exact)
 
 
 class Linear(nn.Linear):

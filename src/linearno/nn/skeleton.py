@@ -85,7 +85,7 @@ class PointTransformer(nn.Module):
         if config.unified is not None:
             self._measure_from(config.unified, coords)
         self.features = self._place_features(coords) + inputs
-        self.lift = Mlp(self.features, 2 * config.width, config.width)
+        self.lift = Mlp(self.features, 2 * config.width, config.width, exact=True)
         self.time = TimeEmbedding(config.width) if config.time else None
         blocks = [Block(config.width, config.mlp_ratio, attention()) for _ in range(config.depth)]
         self.blocks = nn.ModuleList(blocks)

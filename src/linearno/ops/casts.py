@@ -54,6 +54,8 @@ class Casts:
 
 
 def narrow(weight: Tensor, kind: torch.dtype) -> Tensor:
-    """`weight` in the type `kind`: the copy lent out where there is one, else a new one."""
+    """`weight` in the type `kind`: itself, the copy lent out where there is one, else a new one."""
+    if weight.dtype == kind:
+        return weight.detach()
     copy = (_CASTS.get() or {}).get(id(weight))
     return copy if copy is not None and copy.dtype == kind else weight.detach().to(kind)

@@ -129,14 +129,16 @@ class FusedNorm(torch.autograd.Function):
 
 
 class FusedMlp(torch.autograd.Function):
-    """Linear, GELU, Linear with products in the type of x."""
+    """Linear, GELU, Linear: the first product in the type of x, the second in the type `kind`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, kind: torch.dtype
+    ) -> Tensor:
         from linearno.ops.kernels import mlp
 
         rows = x.reshape(-1, x.shape[-1])
-        narrow1, narrow2 = narrow(w1, x.dtype), narrow(w2, x.dtype)
+        narrow1, narrow2 = narrow(w1, x.dtype), narrow(w2, kind)
         keep = any(ctx.needs_input_grad)
         out, z = mlp.mlp_forward(rows, narrow1, b1, narrow2, b2, keep)
         ctx.save_for_backward(rows, narrow1, narrow2, z)
@@ -151,7 +153,7 @@ class FusedMlp(torch.autograd.Function):
         x, w1, w2, z = ctx.saved_tensors
         want = ctx.needs_input_grad[0]
         d_x, *others = mlp.mlp_backward(x, w1, w2, z, d_out.reshape(-1, len(w2)), want, ctx.leaves)
-        return None if d_x is None else d_x.view(*d_out.shape[:-1], x.shape[-1]), *others
+        return None if d_x is None else d_x.view(*d_out.shape[:-1], x.shape[-1]), *others, None
 
 
 class FusedMix(torch.autograd.Function):

@@ -3,6 +3,7 @@
 Axes: … any leading axes, W width, J hidden, L outputs. Products are taken in autocast's type where it is on.
 """
 
+from contextlib import nullcontext
 from math import inf, prod
 from typing import NamedTuple
 
@@ -63,13 +64,18 @@ def mlp(
     b1: Float[Tensor, "J"],
     w2: Float[Tensor, "L J"],
     b2: Float[Tensor, "L"],
+    *,
+    exact: bool = False,
 ) -> Float[Tensor, "*rows L"]:
-    """Linear, GELU, Linear."""
+    """Linear, GELU, Linear. With `exact` autocast leaves the first product alone: for inputs such as
+    coordinates, few and not to be rounded."""
     if _takes_mlp(x, w1, w2):
         from linearno.ops.fused import FusedMlp
 
-        return FusedMlp.apply(x.to(computes_in(x)), w1, b1, w2, b2)
-    return F.linear(F.gelu(F.linear(x, w1, b1)), w2, b2)
+        return FusedMlp.apply(x if exact else x.to(computes_in(x)), w1, b1, w2, b2, computes_in(x))
+    with torch.autocast(x.device.type, enabled=False) if exact else nullcontext():
+        hidden = F.linear(x, w1, b1)
+    return F.linear(F.gelu(hidden), w2, b2)
 
 
 def inverse(t: Float[Tensor, "H"], low: float = -inf, high: float = inf) -> Float[Tensor, "H"]:

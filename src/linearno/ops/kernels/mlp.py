@@ -37,7 +37,7 @@ def _mlp(
     BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
 ):  # fmt: skip
     k, o = tl.arange(0, BK), tl.arange(0, BL)
-    kind = x_ptr.dtype.element_ty
+    kind = out_ptr.dtype.element_ty
     r = (tl.program_id(0) * BR + tl.arange(0, BR)).to(tl.int64)
     rows = (r < R)[:, None]
     x = tl.load(x_ptr + r[:, None] * K + k[None, :], mask=rows & (k < K)[None, :], other=0.0)
@@ -46,7 +46,7 @@ def _mlp(
         j = start + tl.arange(0, BJ)
         w1 = tl.load(
             w1_ptr + j[None, :] * K + k[:, None], mask=(j < J)[None, :] & (k < K)[:, None], other=0.0
-        ).to(kind)
+        ).to(x_ptr.dtype.element_ty)
         z = multiply(x, w1, tl.load(b1_ptr + j, mask=j < J, other=0.0)[None, :], PRODUCT).to(kind)
         if KEEP:
             tl.store(z_ptr + r[:, None] * J + j[None, :], z, mask=rows & (j < J)[None, :])
@@ -108,10 +108,14 @@ def _tile(x: Tensor, outputs: int, hidden: int, *, chunk: int) -> dict[str, int]
 def mlp_forward(
     x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, keep: bool
 ) -> tuple[Tensor, Tensor]:
-    """(the output, the hidden layer before GELU: empty unless kept)."""
+    """(the output, the hidden layer before GELU: empty unless kept), in the type of w2.
+
+    The first product is taken in the type of x, which may be the wider one.
+    """
     (rows, inputs), (outputs, hidden) = x.shape, w2.shape
     tile = _tile(x, outputs, hidden, chunk=64)
-    z, out = x.new_empty(rows if keep else 0, hidden), x.new_empty(rows, outputs)
+    z = x.new_empty(rows if keep else 0, hidden, dtype=w2.dtype)
+    out = x.new_empty(rows, outputs, dtype=w2.dtype)
     _mlp[(-(-rows // tile["BR"]),)](
         x, w1, b1, w2, b2, z, out, rows,
         inputs, hidden, outputs, keep, product_precision(x), BK=pad(inputs), **tile,
@@ -125,7 +129,7 @@ def mlp_backward(
     """Gradients of x, w1, b1, w2, b2."""
     outputs, hidden = w2.shape
     tile = _tile(x, outputs, hidden, chunk=32)
-    d_z, between, d_out = torch.empty_like(z), torch.empty_like(z), d_out.to(x.dtype)
+    d_z, between, d_out = torch.empty_like(z), torch.empty_like(z), d_out.to(z.dtype)
     tiles = -(-len(x) // tile["BR"])
     parts = x.new_empty(tiles, hidden + outputs, dtype=torch.float32)
     _mlp_back[(tiles,)](
@@ -137,13 +141,11 @@ def mlp_backward(
         leaves=leaves,
     )
     d_b1, d_b2 = sums.split([hidden, outputs])
-    return d_z @ w1 if want_x else None, d_w1, d_b1, d_w2, d_b2
+    return (d_z.to(w1.dtype) @ w1).to(x.dtype) if want_x else None, d_w1, d_b1, d_w2, d_b2
 
 
 def weight_gradient(d_out: Tensor, x: Tensor) -> Tensor:
     """d_outᵀ x (L, K) in float32."""
-    if d_out.dtype == torch.float32:
-        return d_out.mT @ x
-    if d_out.device.type == "cuda":
+    if d_out.device.type == "cuda" and d_out.dtype == x.dtype == torch.bfloat16:
         return torch.mm(d_out.mT, x, out_dtype=torch.float32)
     return d_out.float().mT @ x.float()
