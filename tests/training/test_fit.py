@@ -203,3 +203,8 @@ def test_bf16_trains(tmp_path):
     model = tiny_fit(tmp_path, EVERYTHING.model_copy(update={"precision": "bf16"}))
     assert model.layers[0].weight.dtype == torch.float32
     assert all(math.isfinite(record.loss) for record in history(tmp_path))
+
+
+def test_a_model_without_blocks_cannot_run_them_again(tmp_path):
+    with pytest.raises(UserError, match=r"training\.recompute=true: Tiny has no blocks"):
+        tiny_fit(tmp_path, EVERYTHING.model_copy(update={"recompute": True}))

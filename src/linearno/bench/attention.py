@@ -37,6 +37,7 @@ SHAPES = {
     "elasticity": AttentionShape(1, 972, 8, 16, 64),
     "ns": AttentionShape(2, 4096, 8, 32, 32),
     "car": AttentionShape(1, 32186, 8, 32, 32),
+    "million": AttentionShape(1, 1_000_000, 8, 32, 32),
 }
 
 

@@ -35,6 +35,7 @@ class StepCase:
     training: TrainingConfig
     recipe: str | None = None
     flops: int | None = None  # of one forward pass for one sample
+    alone: bool = False  # too large for the write-up
 
     def batch(self, device: torch.device) -> Sample:
         generator = torch.Generator().manual_seed(0)
@@ -75,7 +76,7 @@ def bench_step(
         "shape": {"batch": case.training.batch, "points": case.points},
         "model": case.model.model_dump(mode="json"),
         "ours": ours,
-        "largest_relative_difference": disagreement(case, device),
+        **({} if case.alone else {"largest_relative_difference": disagreement(case, device)}),
         **results.facts(),
         **(of_ceilings((least, None), value, precisions[0], ceilings) if case.flops else {}),
     }
@@ -90,12 +91,13 @@ def bench_step(
     )
 
 
-def our_step(case: StepCase, device: torch.device, precision: Precision) -> Work:
+def our_step(
+    case: StepCase, device: torch.device, precision: Precision, *, capture: bool | None = None
+) -> Work:
     """One step of our training code, ready to be called again and again: the engine that `fit` runs."""
     batch = case.batch(device)
-    config = case.training.model_copy(
-        update={"precision": precision, "accumulate": 1, "schedule": "constant"}
-    )
+    changes = {"precision": precision, "accumulate": 1, "schedule": "constant"}
+    config = case.training.model_copy(update=changes | ({} if capture is None else {"capture": capture}))
     state = start(on_device(case.build(device), device), config, samples=MANY * config.batch, device=device)
     data = FieldData(case.spec, *batch)
     scaler, loss = Scaler.fit(case.spec, batch).to(device), make_loss(config.loss, case.spec.grid)
@@ -158,8 +160,9 @@ def _entries(
     """Name and builder of each contestant."""
     for precision in precisions:
         yield contestant_name(OURS, precision), partial(_ours, case, device, precision)
-    yield contestant_name("plain", "fp32"), partial(_plain, case, device, "fp32")
-    if not compiled:
+    if not case.alone:
+        yield contestant_name("plain", "fp32"), partial(_plain, case, device, "fp32")
+    if case.alone or not compiled:
         return
     for precision in precisions:
         for graph in (False, True) if device.type == "cuda" else (False,):
@@ -169,7 +172,11 @@ def _entries(
 
 def _ours(case: StepCase, device: torch.device, precision: Precision) -> Contestant:
     set_matmul_precision(precision)
-    return Contestant(our_step(case, device, precision), precision, replay=device.type == "cuda")
+    work = our_step(case, device, precision)
+    if device.type != "cuda" or not case.training.capture:
+        return Contestant(work, precision)
+    eager = our_step(case, device, precision, capture=False)
+    return Contestant(work, precision, replay=True, eager=eager)
 
 
 def _plain(

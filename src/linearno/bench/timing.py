@@ -18,12 +18,14 @@ Work = Callable[[], None]
 class Contestant:
     """Something to time, and the matrix precision that it runs under.
 
-    A replayed graph keeps its memory from the capture on, so a replay tells nothing of it: `replay` is true.
+    A replayed graph keeps its memory from the capture on, so a replay tells nothing of it: `replay` is true,
+    and `eager` does the same work without one where its memory is to be known.
     """
 
     work: Work
     precision: Precision = "fp32"
     replay: bool = False
+    eager: Work | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,9 @@ def _warm_up(contestant: Contestant, device: torch.device, effort: Effort) -> fl
     set_matmul_precision(contestant.precision)
     for _ in range(effort.warmup):
         contestant.work()
+    if contestant.eager is not None:
+        contestant.eager()
+        return peak_mib(contestant.eager, device)
     return None if contestant.replay else peak_mib(contestant.work, device)
 
 

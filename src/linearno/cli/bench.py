@@ -21,7 +21,7 @@ from linearno.data import FieldSpec
 from linearno.metrics.cost import flops
 from linearno.recipes import RECIPES
 from linearno.recipes.efficiency import build, shape_of
-from linearno.recipes.published import BENCHMARKS, CAR, model_config
+from linearno.recipes.published import BENCHMARKS, OTHERS, model_config
 from linearno.training import TrainingConfig
 
 app = typer.Typer(
@@ -36,7 +36,9 @@ STEPS = {  # the published training of a benchmark, where no recipe says more
     "elasticity": TrainingConfig(weight_decay=1e-5, batch=1),
     "ns": TrainingConfig(batch=2, clip=None),
     "car": TrainingConfig(batch=1, clip=None),
+    "million": TrainingConfig(batch=1, recompute=True, capture=False),
 }
+USUAL = [name for name in STEPS if name != "million"]
 
 
 class Shape(StrEnum):
@@ -45,6 +47,7 @@ class Shape(StrEnum):
     elasticity = "elasticity"
     ns = "ns"
     car = "car"
+    million = "million"
 
 
 class Arithmetic(StrEnum):
@@ -55,7 +58,10 @@ class Arithmetic(StrEnum):
 
 ShapeOption = Annotated[
     list[Shape] | None,
-    typer.Option("--shape", help="which benchmark's shape; may be repeated; all by default"),
+    typer.Option(
+        "--shape",
+        help="which benchmark's shape, or a million points; may be repeated; by default all but the million",
+    ),
 ]
 PrecisionOption = Annotated[
     list[Arithmetic] | None,
@@ -106,7 +112,7 @@ def attention(
 
     with user_errors():
         settings = Settings(device, precision, compile, repeats)
-        _bench([str(name) for name in shape or SHAPES], measure, settings, out)
+        _bench([str(name) for name in shape or USUAL], measure, settings, out)
 
 
 @app.command()
@@ -138,7 +144,7 @@ def step(
 
     with user_errors():
         settings = Settings(device, precision, compile, repeats)
-        _bench([str(name) for name in shape or STEPS], measure, settings, out)
+        _bench([str(name) for name in shape or USUAL], measure, settings, out)
 
 
 @app.command()
@@ -212,7 +218,7 @@ def _keep(record: Record, out: Path | None) -> None:
 
 def step_case(name: str) -> StepCase:
     """A benchmark's step: of its recipe where there is one, else of the published settings."""
-    published, recipe = CAR if name == "car" else BENCHMARKS[name], f"{name}/linearno"
+    published, recipe = OTHERS.get(name) or BENCHMARKS[name], f"{name}/linearno"
     config = RECIPES[recipe]() if recipe in RECIPES else None
     spec = FieldSpec(
         coords=tuple(f"coord_{i}" for i in range(published.coords)),
@@ -231,4 +237,5 @@ def step_case(name: str) -> StepCase:
         training=config.training if config else STEPS[name],
         recipe=config.recipe if config else None,
         flops=flops("linearno", sizes),
+        alone=name == "million",
     )

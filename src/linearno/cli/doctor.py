@@ -11,8 +11,13 @@ from linearno.cli.shared import console
 from linearno.core.device import describe, resolve_device
 from linearno.core.provenance import commit, machine, versions
 from linearno.data import DATASETS
+from linearno.ops.choice import kernels_work_on
 
-EXTRAS = {"track": ("tensorboard", "training curves in TensorBoard"), "dev": ("pytest", "running the tests")}
+EXTRAS = {
+    "gpu": ("triton", "fused kernels on a GPU; CUDA builds of torch bring it"),
+    "track": ("tensorboard", "training curves in TensorBoard"),
+    "dev": ("pytest", "running the tests"),
+}
 
 
 def doctor() -> None:
@@ -25,6 +30,7 @@ def doctor() -> None:
     table.add_row("machine", machine())
     table.add_row("device", f"{device} ({describe(device)})")
     table.add_row("precision", _precision(device))
+    table.add_row("ops", _ops(device))
     free = shutil.disk_usage(Path.cwd()).free / 2**30
     table.add_row("free disk here", f"{free:.0f} GiB (Darcy at 421×421 takes 1.6)")
     for name in DATASETS:
@@ -37,6 +43,12 @@ def doctor() -> None:
         advice = "installed" if installed else f"missing ({purpose}); run: pip install 'linearno\\[{extra}]'"
         table.add_row(f"extra: {extra}", advice)
     console.print(table)
+
+
+def _ops(device: torch.device) -> str:
+    if device.type == "cuda" and kernels_work_on("cuda"):
+        return "fused Triton kernels; LINEARNO_BACKEND=plain turns them off"
+    return "plain PyTorch; fused kernels need CUDA" + ("" if kernels_work_on("cuda") else " and triton")
 
 
 def _precision(device: torch.device) -> str:

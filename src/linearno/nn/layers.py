@@ -19,11 +19,15 @@ class Mlp(nn.Sequential):
         super().__init__(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
         self.exact = exact
 
-    def forward(self, x: Float[Tensor, "*rows I"]) -> Float[Tensor, "*rows O"]:
+    def forward(
+        self, x: Float[Tensor, "*rows I"], shift: Float[Tensor, "O"] | None = None
+    ) -> Float[Tensor, "*rows O"]:
+        """`shift` joins the last bias: a sum of O numbers instead of one at every row."""
         first, _, last = self
         assert isinstance(first, nn.Linear)
         assert isinstance(last, nn.Linear)
-        return ops.mlp(x, first.weight, first.bias, last.weight, last.bias, exact=self.exact)
+        bias = last.bias if shift is None else last.bias + shift
+        return ops.mlp(x, first.weight, first.bias, last.weight, bias, exact=self.exact)
 
 
 class Linear(nn.Linear):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from linearno.core.device import keep_freed_memory
 from linearno.core.errors import UserError
@@ -79,6 +80,7 @@ class PointTransformer(nn.Module):
         keep_freed_memory()
         self.config, self.sizes = config, {"coords": coords, "inputs": inputs, "outputs": outputs}
         self.always_placeholder = always_placeholder
+        self.recompute = False  # keep only what enters each block, and run it again in the backward pass
         self.unified: UnifiedPosition | None = None
         self.register_buffer("grid_points", None, persistent=False)
         self.register_buffer("grid_distances", None, persistent=False)
@@ -99,7 +101,7 @@ class PointTransformer(nn.Module):
     ) -> Output:
         stream = self._lift(coords, inputs, time, positions)
         for block in self.blocks:
-            stream, _ = block(stream)
+            stream, _ = self._run(block, stream)
         return self._head(stream)
 
     def encode(
@@ -149,12 +151,16 @@ class PointTransformer(nn.Module):
                 f"this model takes {self.features} features a point, got {z.shape[-1]}: "
                 f"{place.shape[-1]} of position and {0 if inputs is None else inputs.shape[-1]} of inputs"
             )
-        h = pointwise(self.lift, z).to(z.dtype)  # the residual stream keeps the type of the data
-        if inputs is None or self.always_placeholder:
-            h = h + self.placeholder
+        shift = self.placeholder if inputs is None or self.always_placeholder else None
+        h = pointwise(lambda z: self.lift(z, shift), z).to(z.dtype)  # the stream keeps the type of the data
         if (time is None) != (self.time is None):
             raise UserError(f"this model takes {'no' if self.time is None else 'a'} time input")
         return Stream(h if self.time is None or time is None else h + self.time(time))
+
+    def _run(self, block: nn.Module, stream: Stream) -> tuple[Stream, State]:
+        if not (self.recompute and torch.is_grad_enabled()):
+            return block(stream)
+        return checkpoint(block, stream, use_reentrant=False, preserve_rng_state=False)
 
     def _head(self, stream: Stream) -> Tensor:
         """In the residual stream's own precision: the answer is rounded no further."""

@@ -36,6 +36,7 @@ class TrainingConfig(Config):
     checkpoint_epochs: PositiveInt = 1
     checkpoint_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # at least, between two
     capture: bool = True  # replay the step as a CUDA graph; false: launch every kernel from the host
+    recompute: bool = False  # run each block again in the backward pass: less memory, a third more work
     eval_batch: PositiveInt = 1
     loss: LossConfig = LossConfig()
 

@@ -18,6 +18,7 @@ from linearno.core.randomness import torch_generator
 from linearno.data.benchmark import FieldData
 from linearno.data.scaler import Scaler
 from linearno.metrics.norms import relative_l2
+from linearno.nn import PointTransformer
 from linearno.training import parallel
 from linearno.training.checkpoint import Checkpoints
 from linearno.training.config import TrainingConfig
@@ -97,6 +98,11 @@ def hold_out(train: FieldData, count: int, seed: int) -> tuple[FieldData, FieldD
 
 def start(model: nn.Module, config: TrainingConfig, *, samples: int, device: torch.device) -> TrainState:
     """A run's state before its first step."""
+    if isinstance(model, PointTransformer):
+        model.recompute = config.recompute
+    elif config.recompute:
+        name = type(model).__name__
+        raise UserError(f"training.recompute=true: {name} has no blocks to run again; leave it out")
     steps = ceil(samples / (config.batch * config.accumulate))
     optimizer = make_optimizer(model, config)
     return TrainState(
