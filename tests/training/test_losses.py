@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from linearno.core.errors import UserError
+from linearno.ops import backend
 from linearno.training.losses import LossConfig, central_differences, make_loss
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "losses.npz"
@@ -83,3 +84,33 @@ def test_mean_is_the_sum_over_the_batch_size(darcy):
 def test_a_gradient_term_needs_a_plane_grid(grid):
     with pytest.raises(UserError, match=r"2-D grid.*set it to 0"):
         make_loss(LossConfig(gradient_weight=0.1), grid)
+
+
+@pytest.mark.parametrize("grid", [None, (4, 5), (7, 6)])
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_the_fused_loss_is_the_plain_one(grid, channels, reduction):
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(0)
+    points = 1500 if grid is None else grid[0] * grid[1]  # more than a block of the kernel
+    truth = 1 + torch.rand(3, points, channels, device=device)
+    guess = (truth + 0.1 * torch.randn_like(truth)).requires_grad_()
+    config = LossConfig(gradient_weight=0 if grid is None else 0.1, reduction=reduction)
+    loss, found = make_loss(config, grid), []
+    for how in ("plain", "kernel"):
+        with backend(how):
+            value = loss(guess, truth)
+        found.append((value.detach(), *torch.autograd.grad(value, guess)))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-7)
+
+
+def test_a_perfect_guess_has_no_loss_and_no_gradient():
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    truth = torch.zeros(2, 6, 6, 1, device=device)
+    truth[:, 1:-1, 1:-1] = 1  # zero on the border, which the slopes of a guess take to be so
+    guess = truth.flatten(1, 2).clone().requires_grad_()
+    with backend("kernel"):
+        value = make_loss(LossConfig(gradient_weight=0.1), (6, 6))(guess, truth.flatten(1, 2))
+    value.backward()
+    assert value.item() == 0
+    assert not guess.grad.any()

@@ -200,6 +200,27 @@ class FusedDamp(torch.autograd.Function):
         return *damp_backward(value, total, top, d_out.contiguous(), ctx.eps), None, None
 
 
+class FusedRelativeError(torch.autograd.Function):
+    """Relative L2 of each sample, and of its slopes on a grid with a weight."""
+
+    @staticmethod
+    def forward(ctx: Any, p: Tensor, y: Tensor, grid: tuple[int, int] | None, weight: float) -> Tensor:
+        from linearno.ops.kernels.loss import loss_forward
+
+        errors, factors = loss_forward(p, y, grid, weight)
+        ctx.save_for_backward(p, y, factors)
+        ctx.grid = grid
+        return errors
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_errors: Tensor) -> tuple[Maybe, ...]:
+        from linearno.ops.kernels.loss import loss_backward
+
+        p, y, factors = ctx.saved_tensors
+        return loss_backward(p, y, factors, d_errors.contiguous(), ctx.grid), None, None, None
+
+
 class FusedInverse(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, t: Tensor, low: float, high: float) -> Tensor:

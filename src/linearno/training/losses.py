@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated, Literal
 
+import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
@@ -11,6 +12,8 @@ from torch.nn.functional import pad
 from linearno.core.config import Config
 from linearno.core.errors import UserError
 from linearno.metrics.norms import relative_l2
+from linearno.ops.choice import takes_kernel
+from linearno.ops.fused import FusedRelativeError
 
 Points = Float[Tensor, "B N C"]
 Grid = Float[Tensor, "B R L C"]
@@ -34,19 +37,34 @@ class LossConfig(Config):
 
 def make_loss(config: LossConfig, grid: tuple[int, ...] | None) -> Loss:
     """Σ_b relL2(p, y) + w Σ_b (relL2(∂x p, ∂x y) + relL2(∂y p, ∂y y)), or its mean over b."""
-    if config.gradient_weight == 0:
-        return lambda prediction, truth: _reduce(relative_l2(prediction, truth), config)
-    if grid is None or len(grid) != 2:
+    weight = config.gradient_weight
+    if weight and (grid is None or len(grid) != 2):
         raise UserError(
-            f"training.loss.gradient_weight={config.gradient_weight} needs data on a 2-D grid, "
+            f"training.loss.gradient_weight={weight} needs data on a 2-D grid, "
             f"these are on {'none' if grid is None else f'one of {len(grid)} dimensions'}; set it to 0"
         )
+    plane = grid if weight else None
 
     def loss(prediction: Points, truth: Points) -> Float[Tensor, ""]:
-        slopes = gradient_error(prediction.unflatten(1, grid), truth.unflatten(1, grid), config.spacing)
-        return _reduce(relative_l2(prediction, truth) + config.gradient_weight * slopes, config)
+        errors = _errors(prediction, truth, plane, config)
+        return errors.sum() if config.reduction == "sum" else errors.mean()
 
     return loss
+
+
+def _errors(
+    prediction: Points, truth: Points, grid: tuple[int, ...] | None, config: LossConfig
+) -> Float[Tensor, "B"]:
+    kinds = {prediction.dtype, truth.dtype}
+    if takes_kernel("loss", prediction, None if kinds == {torch.float32} else f"fields are {kinds}"):
+        return FusedRelativeError.apply(
+            prediction.contiguous(), truth.contiguous(), grid, config.gradient_weight
+        )
+    errors = relative_l2(prediction, truth)
+    if grid is None:
+        return errors
+    slopes = gradient_error(prediction.unflatten(1, grid), truth.unflatten(1, grid), config.spacing)
+    return errors + config.gradient_weight * slopes
 
 
 def gradient_error(prediction: Grid, truth: Grid, spacing: Spacing) -> Float[Tensor, "B"]:
@@ -63,7 +81,3 @@ def central_differences(field: Grid, spacing: Spacing) -> tuple[Grid, Grid]:
     along_x = (padded[:, 1:-1, 2:] - padded[:, 1:-1, :-2]) / (2 * columns)
     along_y = (padded[:, 2:, 1:-1] - padded[:, :-2, 1:-1]) / (2 * rows)
     return along_x, along_y
-
-
-def _reduce(errors: Float[Tensor, "B"], config: LossConfig) -> Float[Tensor, ""]:
-    return errors.sum() if config.reduction == "sum" else errors.mean()
