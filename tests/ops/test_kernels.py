@@ -243,6 +243,15 @@ def test_the_stream_kept_as_two_halves_is_the_stream():
         torch.testing.assert_close(ours.float(), right.float(), rtol=2**-6, atol=5e-2)
 
 
+def test_the_head_of_a_stream_agrees_with_the_plain_one():
+    leaves = [draw(3, 21, 24), draw(3, 21, 24), draw(24), draw(24), draw(1, 24), draw(1)]
+
+    def head(h, more, gain, shift, weight, bias):
+        return layers.norm_linear(layers.Stream(h, None, more), gain, shift, 1e-5, weight, bias)
+
+    agrees(head, leaves, floor=2**-20)
+
+
 def test_mixing_slices_and_damping_their_sum_agree_with_the_plain_ones():
     slices, weights = draw(2, 3, 20, 12), [draw(12, 12, scale=0.3) for _ in range(3)]
     agrees(self_attention, [slices, *weights], floor=2**-20)

@@ -17,7 +17,7 @@ from linearno.nn.layers import GridConv, Linear, Mlp, add_into, add_norm, pointw
 from linearno.nn.settings import ModelConfig, Unified
 from linearno.nn.slice_attention import SliceAttention
 from linearno.ops import State
-from linearno.ops.pointwise import Stream
+from linearno.ops.pointwise import Stream, norm_linear
 
 Coords = Float[Tensor, "B N X"]
 Inputs = Float[Tensor, "B N C_in"] | None
@@ -164,10 +164,15 @@ class PointTransformer(nn.Module):
 
     def _head(self, stream: Stream) -> Tensor:
         """In the residual stream's own precision: the answer is rounded no further."""
+        norm, head = self.norm, self.head
+
+        def answer(stream: Stream) -> Tensor:
+            return norm_linear(stream, norm.weight, norm.bias, norm.eps, head.weight, head.bias)
+
         with torch.autocast(stream.h.device.type, enabled=False):
             if torch.is_grad_enabled():
-                return self.head(add_norm(self.norm, stream)[1])
-            return pointwise(lambda h: self.head(add_norm(self.norm, Stream(h))[1]), stream.close())
+                return answer(stream)
+            return pointwise(lambda h: answer(Stream(h)), stream.close())
 
     def _measure_from(self, unified: Unified, coords: int) -> None:
         axes = coords

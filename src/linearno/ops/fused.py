@@ -88,6 +88,10 @@ class FusedScatter(torch.autograd.Function):
         return _given(*registered.scatter_back(*ctx.saved_tensors, d_out.contiguous(), late))
 
 
+def _rows(part: Maybe, like: Tensor) -> Maybe:
+    return None if part is None else part.reshape(-1, like.shape[-1])
+
+
 class FusedNorm(torch.autograd.Function):
     """The sum h + rest + more, what rounding it left, and its layer norm in the type `kind`.
 
@@ -102,8 +106,10 @@ class FusedNorm(torch.autograd.Function):
     ) -> tuple[Tensor, Maybe, Tensor]:  # fmt: skip
         from linearno.ops.kernels import norm
 
-        flat = [None if part is None else part.reshape(-1, h.shape[-1]) for part in (h, rest, more)]
-        total, left, out = norm.norm_forward(flat[0], flat[1], flat[2], gain, shift, eps, kind, split)  # type: ignore[arg-type]
+        rows = h.reshape(-1, h.shape[-1])
+        total, left, out = norm.norm_forward(
+            rows, _rows(rest, h), _rows(more, h), gain, shift, eps, kind, split
+        )
         ctx.save_for_backward(total, left, gain)
         ctx.eps, ctx.kinds = eps, (h.dtype, None if more is None else more.dtype)
         ctx.leaves = note_use(gain, shift)
@@ -111,7 +117,7 @@ class FusedNorm(torch.autograd.Function):
         left = None if left is None else left.view(h.shape)
         if left is not None:
             ctx.mark_non_differentiable(left)
-        return h if total is flat[0] else total.view(h.shape), left, out.view(h.shape)
+        return h if total is rows else total.view(h.shape), left, out.view(h.shape)
 
     @staticmethod
     @once_differentiable
@@ -121,11 +127,44 @@ class FusedNorm(torch.autograd.Function):
         h, rest, gain = ctx.saved_tensors
         d_out = torch.zeros_like(h) if d_out is None else d_out
         along = None if along is None else along.reshape(h.shape)
-        d_h, d_more, d_gain, d_shift = norm.norm_backward(
+        d_h, d_more, (d_gain, d_shift) = norm.norm_backward(
             h, rest, gain, d_out.reshape(h.shape), along, ctx.eps, ctx.kinds, ctx.leaves
         )
         d_more = None if d_more is None else d_more.view(d_out.shape)
         return d_h.view(d_out.shape), None, d_more, d_gain, d_shift, None, None, None
+
+
+class FusedHead(torch.autograd.Function):
+    """One number of each row: ⟨layer norm of h + rest + more, weight⟩ + bias, in float32."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, rest: Maybe, more: Maybe, gain: Tensor, shift: Tensor, eps: float,
+        weight: Tensor, bias: Tensor,
+    ) -> Tensor:  # fmt: skip
+        from linearno.ops.kernels import norm
+
+        rows, split = h.reshape(-1, h.shape[-1]), rest is not None
+        total, left, out = norm.norm_forward(
+            rows, _rows(rest, h), _rows(more, h), gain, shift, eps, torch.float32, split, head=(weight, bias)
+        )
+        ctx.save_for_backward(total, left, gain, shift, weight)
+        ctx.eps, ctx.kinds = eps, (h.dtype, None if more is None else more.dtype)
+        ctx.leaves = note_use(gain, shift, weight, bias)
+        return out.view(*h.shape[:-1], 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
+        from linearno.ops.kernels import norm
+
+        h, rest, gain, shift, weight = ctx.saved_tensors
+        shape = (*d_out.shape[:-1], h.shape[-1])
+        d_h, d_more, (d_gain, d_shift, d_weight, d_bias) = norm.norm_backward(
+            h, rest, gain, d_out.contiguous(), None, ctx.eps, ctx.kinds, ctx.leaves, head=(shift, weight)
+        )
+        d_more = None if d_more is None else d_more.view(shape)
+        return d_h.view(shape), None, d_more, d_gain, d_shift, None, d_weight.view(1, -1), d_bias
 
 
 class FusedMlp(torch.autograd.Function):

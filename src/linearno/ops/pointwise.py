@@ -58,6 +58,24 @@ def add_norm(
     return Stream(total), F.layer_norm(total, gain.shape, gain, shift, eps)
 
 
+def norm_linear(
+    stream: Stream,
+    gain: Float[Tensor, "W"],
+    shift: Float[Tensor, "W"],
+    eps: float,
+    weight: Float[Tensor, "L W"],
+    bias: Float[Tensor, "L"],
+) -> Float[Tensor, "*rows L"]:
+    """A linear map of the layer norm of the closed stream, in float32 where the stream is split."""
+    h, rest, more = stream
+    alike = len(weight) == 1 and (h.dtype == torch.float32 or rest is not None)
+    if alike and not torch.is_autocast_enabled(h.device.type) and _fused("head", h, weight):
+        from linearno.ops.fused import FusedHead
+
+        return FusedHead.apply(h.contiguous(), rest, more, gain, shift, eps, weight, bias)
+    return linear(add_norm(stream, gain, shift, eps)[1], weight, bias)
+
+
 def mlp(
     x: Features,
     w1: Float[Tensor, "J W"],

@@ -38,10 +38,11 @@ def _stream(h_ptr, rest_ptr, place, inside, REST: tl.constexpr):
 
 @triton.jit
 def _norm(
-    h_ptr, rest_ptr, more_ptr, gain_ptr, shift_ptr, sum_ptr, left_ptr, out_ptr, R, eps,
+    h_ptr, rest_ptr, more_ptr, gain_ptr, shift_ptr, weight_ptr, bias_ptr, sum_ptr, left_ptr, out_ptr, R, eps,
     C: tl.constexpr, REST: tl.constexpr, ADD: tl.constexpr, WRITE: tl.constexpr, SPLIT: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
+    HEAD: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
+    """The norm to `out`; with HEAD one number of each row instead, ⟨norm, weight⟩ + bias."""
     r, c = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR), tl.arange(0, BC)
     inside = (r < R)[:, None] & (c < C)[None, :]
     place = r[:, None] * C + c[None, :]
@@ -55,26 +56,43 @@ def _norm(
     unit, _ = standardise(h, inside, eps, C)
     gain = tl.load(gain_ptr + c, mask=c < C, other=0.0)
     shift = tl.load(shift_ptr + c, mask=c < C, other=0.0)
-    tl.store(out_ptr + place, unit * gain[None, :] + shift[None, :], mask=inside)
+    normed = unit * gain[None, :] + shift[None, :]
+    if HEAD:
+        weight = tl.load(weight_ptr + c, mask=c < C, other=0.0)
+        tl.store(out_ptr + r, tl.sum(normed * weight[None, :], axis=1) + tl.load(bias_ptr), mask=r < R)
+    else:
+        tl.store(out_ptr + place, normed, mask=inside)
 
 
 @triton.jit
 def _norm_back(
-    h_ptr, rest_ptr, gain_ptr, d_out_ptr, along_ptr, d_h_ptr, d_more_ptr, part_ptr, R, eps,
-    C: tl.constexpr, REST: tl.constexpr, ALONG: tl.constexpr, TWICE: tl.constexpr,
+    h_ptr, rest_ptr, gain_ptr, shift_ptr, weight_ptr, d_out_ptr, along_ptr, d_h_ptr, d_more_ptr, part_ptr,
+    R, eps,
+    C: tl.constexpr, REST: tl.constexpr, ALONG: tl.constexpr, TWICE: tl.constexpr, HEAD: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     c = tl.arange(0, BC)
     gain = tl.load(gain_ptr + c, mask=c < C, other=0.0)
     d_gain = tl.zeros([BR, BC], tl.float32)
     d_shift = tl.zeros([BR, BC], tl.float32)
+    if HEAD:
+        shift = tl.load(shift_ptr + c, mask=c < C, other=0.0)
+        weight = tl.load(weight_ptr + c, mask=c < C, other=0.0)
+        d_weight = tl.zeros([BR, BC], tl.float32)
+        d_bias = tl.zeros([BR], tl.float32)
     for tile in range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0)):
         r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
         inside = (r < R)[:, None] & (c < C)[None, :]
         place = r[:, None] * C + c[None, :]
         h = _stream(h_ptr, rest_ptr, place, inside, REST)
-        d_out = tl.load(d_out_ptr + place, mask=inside, other=0.0).to(tl.float32)
         unit, scale = standardise(h, inside, eps, C)
+        if HEAD:
+            d_row = tl.load(d_out_ptr + r, mask=r < R, other=0.0)
+            d_bias += d_row
+            d_weight += d_row[:, None] * (unit * gain[None, :] + shift[None, :])
+            d_out = d_row[:, None] * weight[None, :]
+        else:
+            d_out = tl.load(d_out_ptr + place, mask=inside, other=0.0).to(tl.float32)
         d_gain += d_out * unit
         d_shift += d_out
         d_h = standardise_back(d_out * gain[None, :], unit, scale, C)
@@ -83,9 +101,12 @@ def _norm_back(
         tl.store(d_h_ptr + place, d_h, mask=inside)
         if TWICE:
             tl.store(d_more_ptr + place, d_h, mask=inside)
-    part = part_ptr + tl.program_id(0) * 2 * C
+    part = part_ptr + tl.program_id(0) * (3 * C + 1 if HEAD else 2 * C)
     tl.store(part + c, tl.sum(d_gain, axis=0), mask=c < C)
     tl.store(part + C + c, tl.sum(d_shift, axis=0), mask=c < C)
+    if HEAD:
+        tl.store(part + 2 * C + c, tl.sum(d_weight, axis=0), mask=c < C)
+        tl.store(part + 3 * C, tl.sum(d_bias, axis=0))
 
 
 @triton.jit
@@ -143,23 +164,24 @@ def column_sums(x: Tensor) -> Tensor:
 
 def norm_forward(
     h: Tensor, rest: Tensor | None, more: Tensor | None, gain: Tensor, shift: Tensor, eps: float,
-    kind: torch.dtype, split: bool,
+    kind: torch.dtype, split: bool, head: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
     """(h + rest + more, what rounding it left, its norm in the type `kind`), rows by channels.
 
     With `split` the sum is rounded to bf16, and what that left is kept. Else it has the type of h, and is h
-    itself where nothing is added.
+    itself where nothing is added. A `head` (weight, bias) makes one number of each row's norm.
     """
     rows, channels = h.shape
     write = more is not None or (split and h.dtype != torch.bfloat16)
     total = torch.empty_like(h, dtype=torch.bfloat16 if split else h.dtype) if write else h
     left = (torch.empty_like(total) if write else rest) if split else None
-    out = torch.empty_like(h, dtype=kind)
+    out = h.new_empty((rows, 1) if head else h.shape, dtype=kind)
+    weight, bias = head or (gain, shift)
     tile = _rows(channels)
     _norm[(-(-rows // tile),)](
-        h, h if rest is None else rest, h if more is None else more, gain, shift,
+        h, h if rest is None else rest, h if more is None else more, gain, shift, weight, bias,
         total, total if left is None else left, out, rows, eps,
-        channels, rest is not None, more is not None, write, write and split,
+        channels, rest is not None, more is not None, write, write and split, head is not None,
         tile, triton.next_power_of_2(channels), num_warps=4,
     )  # fmt: skip
     return total, left, out
@@ -168,23 +190,26 @@ def norm_forward(
 def norm_backward(
     h: Tensor, rest: Tensor | None, gain: Tensor, d_out: Tensor, along: Tensor | None, eps: float,
     kinds: tuple[torch.dtype, torch.dtype | None], leaves: Leaves = None,
-) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
-    """Gradients of h and of what was added to it, in their types `kinds` (None: nothing), gain and shift."""
+    head: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:  # fmt: skip
+    """Gradients of h and of what was added to it, in their types `kinds` (None: nothing), and those of gain
+    and shift; with a `head` (the norm's shift, the weight) also those of the head's weight and bias."""
     rows, channels = h.shape
     d_h = torch.empty_like(h, dtype=kinds[0])
     twice = kinds[1] not in (None, kinds[0])
     d_more = torch.empty_like(h, dtype=kinds[1]) if twice else d_h
     tile = _rows(channels)
     programs = min(-(-rows // tile), 4 * processors(h.device))
-    parts = h.new_empty(programs, 2 * channels, dtype=torch.float32)
+    sizes = [channels] * 2 + ([channels, 1] if head else [])
+    parts = h.new_empty(programs, sum(sizes), dtype=torch.float32)
+    shift, weight = head or (gain, gain)
     _norm_back[(programs,)](
-        h, h if rest is None else rest, gain, d_out, d_out if along is None else along, d_h, d_more, parts,
-        rows, eps, channels, rest is not None, along is not None, twice,
+        h, h if rest is None else rest, gain, shift, weight, d_out, d_out if along is None else along,
+        d_h, d_more, parts, rows, eps, channels, rest is not None, along is not None, twice, head is not None,
         tile, triton.next_power_of_2(channels), num_warps=4,
     )  # fmt: skip
     (sums,) = beside(lambda: (add_rows(parts),), parts, leaves=leaves)
-    d_gain, d_shift = sums.split(channels)
-    return d_h, None if kinds[1] is None else d_more, d_gain, d_shift
+    return d_h, None if kinds[1] is None else d_more, sums.split(sizes)
 
 
 def _rows(channels: int) -> int:
