@@ -100,7 +100,7 @@ def run(
     )
     coords = splits.train.coords if splits.train.coords.dim() == 2 else None
     bundle = Bundle(
-        model, scaler, splits.train.spec, coords, config.recipe, config.seed, config.training.precision
+        model, scaler, splits.train.spec, coords, config.recipe, config.seed, config.training.eval_precision
     )
     if parallel.writes():
         bundle.save(folder)
@@ -149,6 +149,7 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
         "data": splits.source,
         "device": describe(bundle.device),
         "precision": bundle.precision,
+        "training_precision": config.training.precision,
         "protocol": _protocol(config.training),
     }
     if parallel.writes():

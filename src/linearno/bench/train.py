@@ -16,7 +16,17 @@ PUBLISHED = {
     "darcy/linearno": 0.0050,
     "darcy/transolver": 0.0055,
 }  # Hu et al. (2026)
-KEPT = ("samples", "relative_l2", "mean_field", "parameters", "seconds", "device", "precision", "protocol")
+KEPT = (
+    "samples",
+    "relative_l2",
+    "mean_field",
+    "parameters",
+    "seconds",
+    "device",
+    "precision",
+    "training_precision",
+    "protocol",
+)
 HOW = "give the folder of a finished run, as `linearno train` writes it"
 
 

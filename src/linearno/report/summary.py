@@ -118,7 +118,8 @@ def provenance(run: Run) -> Markup:
         "Commit": text(run.card.get("commit")),
         "Machine": text(run.card.get("machine")),
         "Device": text(run.metrics.get("device")),
-        "Precision": text(run.metrics.get("precision") or dig(run.config, "training", "precision")),
+        "Precision of training": text(dig(run.config, "training", "precision")),
+        "Precision of the test": text(run.metrics.get("precision")),
         "Training time": training_time(run),
         f"Time to predict the {split(run)} split": duration(dig(run.metrics, "seconds", "evaluate")),
     }

@@ -31,6 +31,7 @@ class TrainingConfig(Config):
     schedule: Literal["onecycle", "cosine", "constant"] = "onecycle"
     schedule_every: Literal["step", "epoch"] = "step"
     precision: Precision = "fp32"
+    eval_precision: Precision = "fp32"  # of validation, of the test, and of the bundle
     ema: float | None = None
     validation: NonNegativeInt = 0
     checkpoint_epochs: PositiveInt = 1

@@ -225,7 +225,7 @@ class _Run:
                 mine,
                 batch=config.eval_batch,
                 device=state.device,
-                precision=config.precision,
+                precision=config.eval_precision,
             )
             error = share.mean(relative_l2(prediction, mine.targets.cpu()).mean()).item()
             state.keep_if_best(error)
