@@ -19,7 +19,8 @@ def test_blocks_of_points_give_what_all_points_give(model, grid, monkeypatch):
     whole = net(coords, inputs).detach()  # with gradients: all points at once
     monkeypatch.setitem(layers.BLOCK, "cpu", 1)  # 64 points at a time
     seen = []
-    monkeypatch.setattr(net.head, "forward", lambda h, f=net.head.forward: seen.append(h.shape[1]) or f(h))
+    lift = net.lift.forward
+    monkeypatch.setattr(net.lift, "forward", lambda z, shift: seen.append(z.shape[1]) or lift(z, shift))
     before = coords.clone(), inputs.clone()
     with torch.no_grad():
         blocks = net(coords, inputs)

@@ -7,7 +7,6 @@ make them again block by block, so training keeps no N×M tensor either.
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -91,7 +90,11 @@ def gather_on(
 
 def merge(*states: State) -> State:
     """The state of all points together, from the states of any parts of them; exact at any magnitude."""
-    maxima, sums, values = (torch.stack(parts) for parts in zip(*states, strict=True))  # K … H M [E]
+    return _merge(*(torch.stack(parts) for parts in zip(*states, strict=True)))
+
+
+def _merge(maxima: Tensor, sums: Tensor, values: Tensor) -> State:
+    """The state of K parts stacked: maxima and sums (K, …, H, M), values (K, …, H, M, E)."""
     top = maxima.amax(dim=0)
     reachable = torch.where(top.isinf(), torch.zeros_like(top), top)  # all parts empty: no weight at all
     sums = sums * (maxima - reachable).exp()
@@ -140,7 +143,7 @@ def _refusal(x: Tensor, weight: Tensor) -> str | None:
 
 def _flat(x: Tensor) -> Tensor:
     """One batch axis, in order in memory."""
-    return x.reshape(-1, *x.shape[-3:]).contiguous()
+    return x.reshape(x.shape[:-3].numel(), *x.shape[-3:]).contiguous()
 
 
 def _scale(x: Tensor, scale: Tensor | None) -> Tensor:
@@ -156,27 +159,30 @@ def _per_head(
     return weight, None if bias is None else scale[:, None] * bias.to(x.dtype)
 
 
-def _blocks(x: Tensor, slices: int) -> Iterator[slice]:
+def _blocks(x: Tensor, slices: int) -> list[slice]:
     """Ranges of points whose scores fit the budget of the device."""
     batch, points = x.shape[:-3].numel() * x.shape[-2], x.shape[-3]
     step = max(64, BLOCK.get(x.device.type, 2**18) // max(1, batch * slices))
-    return (slice(start, min(start + step, points)) for start in range(0, max(points, 1), step))
+    return [slice(start, min(start + step, points)) for start in range(0, max(points, 1), step)]
 
 
 class _Workspace:
-    """Room for the scores of a block, taken once and used for every block of a pass.
+    """Room for what a block needs, taken once and used for every block of a pass.
 
     Fresh memory for each block would cost more than the arithmetic: the system hands it out page by page.
     """
 
-    def __init__(self, x: Tensor, slices: int):
-        block = next(_blocks(x, slices))
-        size = x.shape[:-3].numel() * x.shape[-2] * slices * (block.stop - block.start)
-        self.flat = None if _half(x) else x.new_empty(size)
+    def __init__(self, x: Tensor, blocks: list[slice], numbers: int):
+        self.flat = x.new_empty(numbers * x.shape[-2] * (blocks[0].stop - blocks[0].start))
 
-    def room(self, *shape: int) -> Tensor | None:
-        """A contiguous tensor to write into; None where the precision asks for a fresh one."""
-        return None if self.flat is None else self.flat[: math.prod(shape)].view(shape)
+    def room(self, *shape: int) -> Tensor:
+        """A contiguous tensor to write into."""
+        return self.flat[: math.prod(shape)].view(shape)
+
+
+def _samples(x: Tensor) -> Tensor:
+    """Leading axes as one."""
+    return x.reshape(x.shape[:-3].numel(), *x.shape[-3:])
 
 
 def _half(x: Tensor) -> bool:
@@ -188,11 +194,12 @@ def _wide(scores: Tensor) -> Tensor:
     return scores.float() if _half(scores) else scores
 
 
-def _key_scores(
-    x: Tensor, weight: Tensor, bias: Tensor | None, score: Score, out: Tensor | None = None
-) -> Tensor:
+def _key_scores(x: Tensor, weight: Tensor, bias: Tensor | None, score: Score) -> Tensor:
     """Scores of a block as (…, H, M, n): points last, so that the sums over points run along memory."""
-    scores = _wide(torch.matmul(weight.mT, x.movedim(-3, -1), out=out))
+    return _scored(_wide(weight.mT @ x.movedim(-3, -1)), bias, score)
+
+
+def _scored(scores: Tensor, bias: Tensor | None, score: Score) -> Tensor:
     if bias is not None:
         scores = scores + bias.unsqueeze(-1)
     if score == "linear":
@@ -206,18 +213,24 @@ def _leaves(*tensors: Tensor | None) -> list[Tensor]:
 
 
 def _gather_block(
-    x: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None, score: Score, work: _Workspace
-) -> State:
-    room = work.room(*x.shape[:-3], x.shape[-2], weight.shape[-1], x.shape[-3])  # … H M n
-    scores = _key_scores(x, weight, bias, score, room)
-    if scores.shape[-1] == 0:
-        nothing = scores.new_zeros(scores.shape[:-1])
-        return State(nothing - torch.inf, nothing, scores @ _wide(value).transpose(-3, -2))
-    top = scores.amax(dim=-1)
+    x: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None, score: Score, work: _Workspace, into: State
+) -> None:
+    """The state of a block of one sample: x (H, n, D), value (H, n, E), weight (H, M, D)."""
+    heads, points, _ = x.shape
+    scores = torch.bmm(weight, x.mT, out=work.room(heads, weight.shape[1], points))
+    scores = _scored(_wide(scores), bias, score)
+    if points == 0:
+        into.max.fill_(-torch.inf)
+        into.sum.zero_()
+        into.value.zero_()
+        return
+    torch.amax(scores, dim=-1, out=into.max)
     psi = torch.softmax(scores, dim=-1, out=scores)
-    mean = (psi.to(value.dtype) @ value.transpose(-3, -2)).to(psi.dtype)
-    # ψ at the maximum is exp(0)/Z: the sum comes for the price of a maximum
-    return State(top, psi.amax(dim=-1).reciprocal(), mean)
+    torch.amax(psi, dim=-1, out=into.sum).reciprocal_()  # ψ at the maximum is exp(0)/Z
+    if _half(value):
+        into.value.copy_(torch.bmm(psi.to(value.dtype), value))
+    else:
+        torch.bmm(psi, value, out=into.value)
 
 
 class _Gather(torch.autograd.Function):
@@ -225,13 +238,20 @@ class _Gather(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None, score: Score
     ) -> tuple[Tensor, Tensor, Tensor]:
+        samples, values, slices = _samples(x), _samples(value), weight.shape[-1]
+        turned, blocks = weight.mT.contiguous(), _blocks(samples[:1], slices)
+        kind = torch.float32 if _half(x) else x.dtype
+        place = (len(blocks), len(samples), x.shape[-2], slices)  # K B H M
+        parts = State(*(x.new_empty(*place, *more, dtype=kind) for more in ((), (), (value.shape[-1],))))
         with torch.autocast(x.device.type, enabled=False):
-            work = _Workspace(x, weight.shape[-1])
-            parts = [
-                _gather_block(x[..., n, :, :], value[..., n, :, :], weight, bias, score, work)
-                for n in _blocks(x, weight.shape[-1])
-            ]
-            state = merge(*parts) if len(parts) > 1 else parts[0]
+            work = _Workspace(x, blocks, slices)
+            for b in range(len(samples)):
+                features, what = samples[b].transpose(0, 1), values[b].transpose(0, 1)  # H N D, H N E
+                for k, n in enumerate(blocks):
+                    into = State(parts.max[k, b], parts.sum[k, b], parts.value[k, b])
+                    _gather_block(features[:, n], what[:, n], turned, bias, score, work, into)
+            whole = _merge(*parts) if len(blocks) > 1 else State(*(part[0] for part in parts))
+        state = State(*(part.view(*x.shape[:-3], *part.shape[1:]) for part in whole))
         ctx.save_for_backward(x, value, weight, bias, *state)
         ctx.score = score
         ctx.mark_non_differentiable(state.max)
@@ -263,19 +283,12 @@ class _Gather(torch.autograd.Function):
         return d_x, d_value, d_weight, d_bias, None
 
 
-def _scatter_block(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    slices: Tensor,
-    softmax: bool,
-    work: _Workspace | None = None,
-) -> Tensor:
-    room = work.room(*x.shape[:-3], x.shape[-2], x.shape[-3], weight.shape[-1]) if work else None  # … H n M
-    scores = _wide(torch.matmul(x.transpose(-3, -2), weight, out=room))
+def _scatter_block(x: Tensor, weight: Tensor, bias: Tensor | None, slices: Tensor, softmax: bool) -> Tensor:
+    """The output at a block of points, for autograd to differentiate."""
+    scores = _wide(x.transpose(-3, -2) @ weight)  # … H n M
     if bias is not None:
         scores = scores + bias.unsqueeze(-2)
-    phi = torch.softmax(scores, dim=-1, out=scores if work else None) if softmax else scores.exp()
+    phi = torch.softmax(scores, dim=-1) if softmax else scores.exp()
     return (phi.to(x.dtype) @ slices.to(x.dtype)).transpose(-3, -2)
 
 
@@ -286,12 +299,24 @@ class _Scatter(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight, bias, slices)
         ctx.softmax = softmax
-        out = x.new_empty(*x.shape[:-1], slices.shape[-1])
+        samples, values = _samples(x), _samples(slices).to(x.dtype)  # B N H D, B H M E
+        heads, count, width = values.shape[1:]
+        out = samples.new_empty(*samples.shape[:-1], width)
+        shifts = [bias] * len(samples) if bias is None or bias.dim() == 2 else bias.reshape(-1, heads, count)
+        blocks = _blocks(samples[:1], count)
+        scored, answered = (_Workspace(x, blocks, numbers) for numbers in (count, width))
         with torch.autocast(x.device.type, enabled=False):
-            work = _Workspace(x, weight.shape[-1])
-            for n in _blocks(x, weight.shape[-1]):
-                out[..., n, :, :] = _scatter_block(x[..., n, :, :], weight, bias, slices, softmax, work)
-        return out
+            for features, value, shift, answer in zip(samples, values, shifts, out, strict=True):
+                for n in blocks:
+                    points = n.stop - n.start
+                    scores = torch.bmm(
+                        features[n].transpose(0, 1), weight, out=scored.room(heads, points, count)
+                    )
+                    scores = _wide(scores) if shift is None else _wide(scores) + shift.unsqueeze(-2)
+                    phi = torch.softmax(scores, dim=-1, out=scores) if softmax else scores.exp()
+                    here = torch.bmm(phi.to(x.dtype), value, out=answered.room(heads, points, width))
+                    answer[n] = here.transpose(0, 1)
+        return out.view(*x.shape[:-1], width)
 
     @staticmethod
     @once_differentiable
