@@ -172,17 +172,22 @@ class _Workspace:
     Fresh memory for each block would cost more than the arithmetic: the system hands it out page by page.
     """
 
-    def __init__(self, x: Tensor, blocks: list[slice], numbers: int):
-        self.flat = x.new_empty(numbers * x.shape[-2] * (blocks[0].stop - blocks[0].start))
+    def __init__(self, like: Tensor, numbers: int):
+        self.flat = like.new_empty(numbers)
 
     def room(self, *shape: int) -> Tensor:
         """A contiguous tensor to write into."""
         return self.flat[: math.prod(shape)].view(shape)
 
 
-def _samples(x: Tensor) -> Tensor:
-    """Leading axes as one."""
-    return x.reshape(x.shape[:-3].numel(), *x.shape[-3:])
+def _fold(x: Tensor) -> Tensor:
+    """(…, N, H, D) as (P, N, D) with P = … · H: for one sample a view."""
+    return x.transpose(-3, -2).reshape(x.shape[:-3].numel() * x.shape[-2], x.shape[-3], x.shape[-1])
+
+
+def _repeat(part: Tensor, times: int) -> Tensor:
+    """What each head has, for the heads of every sample."""
+    return part if times == 1 else part.repeat(times, *(1,) * (part.dim() - 1))
 
 
 def _half(x: Tensor) -> bool:
@@ -215,7 +220,7 @@ def _leaves(*tensors: Tensor | None) -> list[Tensor]:
 def _gather_block(
     x: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None, score: Score, work: _Workspace, into: State
 ) -> None:
-    """The state of a block of one sample: x (H, n, D), value (H, n, E), weight (H, M, D)."""
+    """The state of a block: x (P, n, D), value (P, n, E), weight (P, M, D), bias (P, M)."""
     heads, points, _ = x.shape
     scores = torch.bmm(weight, x.mT, out=work.room(heads, weight.shape[1], points))
     scores = _scored(_wide(scores), bias, score)
@@ -238,20 +243,20 @@ class _Gather(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None, score: Score
     ) -> tuple[Tensor, Tensor, Tensor]:
-        samples, values, slices = _samples(x), _samples(value), weight.shape[-1]
-        turned, blocks = weight.mT.contiguous(), _blocks(samples[:1], slices)
+        features, values, slices = _fold(x), _fold(value), weight.shape[-1]
+        batch, blocks = x.shape[:-3].numel(), _blocks(x, slices)
+        turned, shift = _repeat(weight.mT.contiguous(), batch), bias if bias is None else _repeat(bias, batch)
         kind = torch.float32 if _half(x) else x.dtype
-        place = (len(blocks), len(samples), x.shape[-2], slices)  # K B H M
+        place = (len(blocks), len(features), slices)  # K P M
         parts = State(*(x.new_empty(*place, *more, dtype=kind) for more in ((), (), (value.shape[-1],))))
         with torch.autocast(x.device.type, enabled=False):
-            work = _Workspace(x, blocks, slices)
-            for b in range(len(samples)):
-                features, what = samples[b].transpose(0, 1), values[b].transpose(0, 1)  # H N D, H N E
-                for k, n in enumerate(blocks):
-                    into = State(parts.max[k, b], parts.sum[k, b], parts.value[k, b])
-                    _gather_block(features[:, n], what[:, n], turned, bias, score, work, into)
+            work = _Workspace(x, len(features) * slices * blocks[0].stop)
+            for k, n in enumerate(blocks):
+                into = State(parts.max[k], parts.sum[k], parts.value[k])
+                _gather_block(features[:, n], values[:, n], turned, shift, score, work, into)
             whole = _merge(*parts) if len(blocks) > 1 else State(*(part[0] for part in parts))
-        state = State(*(part.view(*x.shape[:-3], *part.shape[1:]) for part in whole))
+        heads = (*x.shape[:-3], x.shape[-2])
+        state = State(*(part.view(*heads, *part.shape[1:]) for part in whole))
         ctx.save_for_backward(x, value, weight, bias, *state)
         ctx.score = score
         ctx.mark_non_differentiable(state.max)
@@ -299,23 +304,23 @@ class _Scatter(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight, bias, slices)
         ctx.softmax = softmax
-        samples, values = _samples(x), _samples(slices).to(x.dtype)  # B N H D, B H M E
-        heads, count, width = values.shape[1:]
-        out = samples.new_empty(*samples.shape[:-1], width)
-        shifts = [bias] * len(samples) if bias is None or bias.dim() == 2 else bias.reshape(-1, heads, count)
-        blocks = _blocks(samples[:1], count)
-        scored, answered = (_Workspace(x, blocks, numbers) for numbers in (count, width))
+        features, batch = _fold(x), x.shape[:-3].numel()
+        value = slices.reshape(len(features), *slices.shape[-2:]).to(x.dtype)  # P M E
+        heads, count, width = value.shape
+        weights, shift = _repeat(weight, batch), bias
+        if bias is not None:
+            shift = (_repeat(bias, batch) if bias.dim() == 2 else bias.reshape(heads, count)).unsqueeze(-2)
+        out = x.new_empty(batch, x.shape[-3], x.shape[-2], width)
+        blocks = _blocks(x, count)
+        scored, answered = (_Workspace(x, heads * blocks[0].stop * numbers) for numbers in (count, width))
         with torch.autocast(x.device.type, enabled=False):
-            for features, value, shift, answer in zip(samples, values, shifts, out, strict=True):
-                for n in blocks:
-                    points = n.stop - n.start
-                    scores = torch.bmm(
-                        features[n].transpose(0, 1), weight, out=scored.room(heads, points, count)
-                    )
-                    scores = _wide(scores) if shift is None else _wide(scores) + shift.unsqueeze(-2)
-                    phi = torch.softmax(scores, dim=-1, out=scores) if softmax else scores.exp()
-                    here = torch.bmm(phi.to(x.dtype), value, out=answered.room(heads, points, width))
-                    answer[n] = here.transpose(0, 1)
+            for n in blocks:
+                points = n.stop - n.start
+                scores = torch.bmm(features[:, n], weights, out=scored.room(heads, points, count))
+                scores = _wide(scores) if shift is None else _wide(scores) + shift
+                phi = torch.softmax(scores, dim=-1, out=scores) if softmax else scores.exp()
+                here = torch.bmm(phi.to(x.dtype), value, out=answered.room(heads, points, width))
+                out[:, n] = here.view(batch, x.shape[-2], points, width).transpose(1, 2)
         return out.view(*x.shape[:-1], width)
 
     @staticmethod
