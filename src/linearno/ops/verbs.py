@@ -311,6 +311,7 @@ class _Scatter(torch.autograd.Function):
         if bias is not None:
             shift = (_repeat(bias, batch) if bias.dim() == 2 else bias.reshape(heads, count)).unsqueeze(-2)
         out = x.new_empty(batch, x.shape[-3], x.shape[-2], width)
+        by_head = out.transpose(1, 2)  # B H N E
         blocks = _blocks(x, count)
         scored, answered = (_Workspace(x, heads * blocks[0].stop * numbers) for numbers in (count, width))
         with torch.autocast(x.device.type, enabled=False):
@@ -320,7 +321,7 @@ class _Scatter(torch.autograd.Function):
                 scores = _wide(scores) if shift is None else _wide(scores) + shift
                 phi = torch.softmax(scores, dim=-1, out=scores) if softmax else scores.exp()
                 here = torch.bmm(phi.to(x.dtype), value, out=answered.room(heads, points, width))
-                out[:, n] = here.view(batch, x.shape[-2], points, width).transpose(1, 2)
+                by_head[:, :, n].copy_(here.view(batch, x.shape[-2], points, width))
         return out.view(*x.shape[:-1], width)
 
     @staticmethod
