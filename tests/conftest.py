@@ -20,6 +20,7 @@ install_import_hook(
 if not torch.cuda.is_available():  # read when triton is imported: kernels then run on the CPU, in Python
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# after the hook, which must see them come
 from linearno.core.config import override  # noqa: E402
 from linearno.data import DATASETS  # noqa: E402
 from linearno.experiment import RunConfig, run  # noqa: E402

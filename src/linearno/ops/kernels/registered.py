@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from linearno.ops.kernels import attention
+from linearno.ops.kernels.gather import gather_backward, gather_forward
+from linearno.ops.kernels.scatter import scatter_backward, scatter_forward
 
 
 @torch.library.custom_op("linearno::gather", mutates_args=())
@@ -12,9 +13,7 @@ def gather(
     project: Tensor | None, score: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     same = value is None
-    return attention.gather_forward(
-        x, x if value is None else value, weight, scale, bias, project, score, same
-    )
+    return gather_forward(x, x if value is None else value, weight, scale, bias, project, score, same)
 
 
 @gather.register_fake
@@ -35,7 +34,7 @@ def gather_back(
     d_value: Tensor, through: Tensor | None, score: str, late: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     same = value is None
-    return attention.gather_backward(
+    return gather_backward(
         x, x if value is None else value, weight, scale, bias, project, top, total, mean, d_sum, d_value,
         through, score, same, late,
     )  # fmt: skip
@@ -51,7 +50,7 @@ def _(x, value, weight, scale, bias, project, top, total, mean, d_sum, d_value, 
 
 @torch.library.custom_op("linearno::scatter", mutates_args=())
 def scatter(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor) -> Tensor:
-    return attention.scatter_forward(x, weight, scale, bias, value)
+    return scatter_forward(x, weight, scale, bias, value)
 
 
 @scatter.register_fake
@@ -64,7 +63,7 @@ def scatter_back(
     x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor, d_out: Tensor,
     late: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    return attention.scatter_backward(x, weight, scale, bias, value, d_out, late)
+    return scatter_backward(x, weight, scale, bias, value, d_out, late)
 
 
 @scatter_back.register_fake

@@ -1,4 +1,4 @@
-"""Gather and scatter in Triton, forward and backward. No N×M tensor is written, nothing is added atomically.
+"""Gather in Triton, forward and backward. No N×M tensor is written, nothing is added atomically.
 
 A program takes a run of points of one head, tile by tile; what it sums over points it writes as a partial
 result, and a second small kernel adds these in a fixed order: two runs agree to the bit.
@@ -12,10 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linearno.ops.beside import beside
-from linearno.ops.kernels.launch import multiply, pad, processors, product_precision
-
-WANTED = 4  # programs for each processor: enough to hide the wait for memory
+from linearno.ops.kernels.launch import multiply, pad, product_precision
+from linearno.ops.kernels.sums import small_gradients, split, tile_of
 
 
 @triton.jit
@@ -190,7 +188,7 @@ def _gather_back(
         row = (first + n) * H + head % H
         of_x, of_value = row[:, None] * D + d[None, :], row[:, None] * E + e[None, :]
         x = tl.load(x_ptr + of_x, mask=there[:, None] & features[None, :], other=0.0)
-        if SAME:  # noqa: SIM108
+        if SAME:  # noqa: SIM108 (Triton chooses one of the two when it compiles)
             value = x
         else:
             value = tl.load(value_ptr + of_value, mask=there[:, None] & values[None, :], other=0.0)
@@ -223,194 +221,6 @@ def _gather_back(
         tl.store(base + M * D + m, tl.zeros([BM], tl.float32), mask=slices)
 
 
-@triton.jit
-def _phi(x, weight, bias, scale, slices, BIASED: tl.constexpr, PRODUCT: tl.constexpr):
-    """exp(score − maximum) of a tile (n, M), and its sum over M."""
-    scores = multiply(x, weight, 0.0, PRODUCT)
-    if BIASED:
-        scores += bias[None, :]
-    scores = tl.where(slices[None, :], scores * scale, float("-inf"))
-    share = tl.exp(scores - tl.max(scores, axis=1)[:, None])
-    return share, tl.sum(share, axis=1)
-
-
-@triton.jit
-def _scatter(
-    x_ptr, weight_ptr, scale_ptr, bias_ptr, value_ptr, out_ptr,
-    N, rows, WD, WM,
-    H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
-    BIASED: tl.constexpr, PRODUCT: tl.constexpr,
-    BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
-):  # fmt: skip
-    part, head = tl.program_id(0), tl.program_id(1)
-    m, d, e = tl.arange(0, BM), tl.arange(0, BD), tl.arange(0, BE)
-    slices, features, values = m < M, d < D, e < E
-    kind = x_ptr.dtype.element_ty
-    scale = tl.load(scale_ptr + head % H).to(tl.float32)
-    weight = tl.load(
-        weight_ptr + d[:, None] * WD + m[None, :] * WM, mask=features[:, None] & slices[None, :], other=0.0
-    ).to(kind)
-    bias = tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
-    value = tl.load(
-        value_ptr + (head * M + m)[:, None] * E + e[None, :],
-        mask=slices[:, None] & values[None, :],
-        other=0.0,
-    ).to(kind)
-    first = (head // H).to(tl.int64) * N
-    for start in range(part * rows, tl.minimum(part * rows + rows, N), BN):
-        n = start + tl.arange(0, BN)
-        there = n < N
-        row = (first + n) * H + head % H
-        x = tl.load(x_ptr + row[:, None] * D + d[None, :], mask=there[:, None] & features[None, :], other=0.0)
-        share, total = _phi(x, weight, bias, scale, slices, BIASED, PRODUCT)
-        out = multiply(share.to(kind), value, 0.0, PRODUCT) / total[:, None]
-        tl.store(out_ptr + row[:, None] * E + e[None, :], out, mask=there[:, None] & values[None, :])
-
-
-@triton.jit
-def _scatter_back(
-    x_ptr, weight_ptr, scale_ptr, bias_ptr, value_ptr, d_out_ptr, d_x_ptr, part_ptr,
-    N, rows, WD, WM,
-    H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
-    BIASED: tl.constexpr, PRODUCT: tl.constexpr,
-    BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
-):  # fmt: skip
-    """∂loss/∂score = φ ∘ (dφ − Σ_m φ dφ)."""
-    part, head = tl.program_id(0), tl.program_id(1)
-    m, d, e = tl.arange(0, BM), tl.arange(0, BD), tl.arange(0, BE)
-    slices, features, values = m < M, d < D, e < E
-    kind = x_ptr.dtype.element_ty
-    scale = tl.load(scale_ptr + head % H).to(tl.float32)
-    weight = tl.load(
-        weight_ptr + d[:, None] * WD + m[None, :] * WM, mask=features[:, None] & slices[None, :], other=0.0
-    ).to(kind)
-    bias = tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
-    value = tl.load(
-        value_ptr + (head * M + m)[:, None] * E + e[None, :],
-        mask=slices[:, None] & values[None, :],
-        other=0.0,
-    ).to(kind)
-    d_weight = tl.zeros([BM, BD], tl.float32)
-    d_value = tl.zeros([BM, BE], tl.float32)
-    d_bias = tl.zeros([BN, BM], tl.float32)
-    first = (head // H).to(tl.int64) * N
-    for start in range(part * rows, tl.minimum(part * rows + rows, N), BN):
-        n = start + tl.arange(0, BN)
-        there = n < N
-        row = (first + n) * H + head % H
-        of_x = row[:, None] * D + d[None, :]
-        x = tl.load(x_ptr + of_x, mask=there[:, None] & features[None, :], other=0.0)
-        d_out = tl.load(
-            d_out_ptr + row[:, None] * E + e[None, :], mask=there[:, None] & values[None, :], other=0.0
-        ).to(kind)
-        share, total = _phi(x, weight, bias, scale, slices, BIASED, PRODUCT)
-        phi = share / total[:, None]
-        d_phi = multiply(d_out, tl.trans(value), 0.0, PRODUCT)
-        d_scores = phi * (d_phi - tl.sum(phi * d_phi, axis=1)[:, None])
-        if BIASED:
-            d_bias += d_scores
-        d_scores = d_scores.to(kind)
-        d_x = multiply(d_scores, tl.trans(weight), 0.0, PRODUCT) * scale
-        tl.store(d_x_ptr + of_x, d_x, mask=there[:, None] & features[None, :])
-        d_weight = multiply(tl.trans(d_scores), x, d_weight, PRODUCT)
-        d_value = multiply(tl.trans(phi.to(kind)), d_out, d_value, PRODUCT)
-    base = part_ptr + (head * tl.num_programs(0) + part) * (M * D + M + M * E)
-    tl.store(base + m[:, None] * D + d[None, :], d_weight, mask=slices[:, None] & features[None, :])
-    if BIASED:
-        tl.store(base + M * D + m, tl.sum(d_bias, axis=0), mask=slices)
-    else:
-        tl.store(base + M * D + m, tl.zeros([BM], tl.float32), mask=slices)
-    tl.store(base + M * D + M + m[:, None] * E + e[None, :], d_value, mask=slices[:, None] & values[None, :])
-
-
-@triton.jit
-def _add_parts(
-    part_ptr, d_value_ptr, sum_ptr, parts,
-    K: tl.constexpr, S: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr,
-):  # fmt: skip
-    """Add the parts of a head (K numbers each): the first S go to `sum_ptr`, the others to `d_value_ptr`."""
-    head, p = tl.program_id(0), tl.arange(0, BP)
-    k = tl.program_id(1) * BK + tl.arange(0, BK)
-    totals = tl.zeros([BP, BK], tl.float32)
-    for start in range(0, parts, BP):
-        row = head * parts + start + p
-        there = (start + p < parts)[:, None] & (k < K)[None, :]
-        totals += tl.load(part_ptr + row[:, None] * K + k[None, :], mask=there, other=0.0)
-    total = tl.sum(totals, axis=0)
-    tl.store(sum_ptr + head * S + k, total, mask=k < S)
-    tl.store(d_value_ptr + head * (K - S) + k - S, total, mask=(k >= S) & (k < K))
-
-
-@triton.jit
-def _weight_back(
-    sum_ptr, d_map_part_ptr, weight_ptr, scale_ptr, bias_ptr,
-    d_weight_ptr, d_scale_ptr, d_bias_ptr, d_map_ptr, batch, WD, WM, LE, LF,
-    H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, MAP: tl.constexpr, F: tl.constexpr,
-    BIASED: tl.constexpr, BLOCKS: tl.constexpr, MAPS: tl.constexpr,
-    BH: tl.constexpr, BS: tl.constexpr, BW: tl.constexpr,
-):  # fmt: skip
-    """From each head's Σ_n x ∂score and Σ_n ∂score: the gradients of weight, bias, scale, and of the map.
-
-    Programs 0 … BLOCKS−1 take weight and bias, the next MAPS the map, the last H a head's scale each:
-    ∂scale = ⟨w, Σ x ∂score⟩ + ⟨bias, Σ ∂score⟩.
-    """
-    program = tl.program_id(0)
-    S: tl.constexpr = M * D + M
-    if program < BLOCKS + MAPS:
-        h = tl.arange(0, BH)
-        k = (program if program < BLOCKS else program - BLOCKS) * BS + tl.arange(0, BS)
-        totals = tl.zeros([BH, BS], tl.float32)
-        for start in range(0, batch * H, BH):
-            head = start + h
-            heads = head < batch * H
-            if program < BLOCKS:
-                inside = heads[:, None] & (k < S)[None, :]
-                scale = tl.load(scale_ptr + head % H, mask=heads, other=0.0).to(tl.float32)
-                totals += scale[:, None] * tl.load(
-                    sum_ptr + head[:, None] * S + k[None, :], mask=inside, other=0.0
-                )
-            else:
-                inside = heads[:, None] & (k < MAP)[None, :]
-                totals += tl.load(d_map_part_ptr + head[:, None] * MAP + k[None, :], mask=inside, other=0.0)
-        total = tl.sum(totals, axis=0)
-        if program < BLOCKS:
-            tl.store(d_weight_ptr + (k % D) * WD + (k // D) * WM, total, mask=k < M * D)
-            if BIASED:
-                tl.store(d_bias_ptr + k - M * D, total, mask=(k >= M * D) & (k < S))
-        else:
-            tl.store(d_map_ptr + (k // F) * LE + (k % F) * LF, total, mask=k < MAP)
-    else:
-        of_head = program - BLOCKS - MAPS
-        products = tl.zeros([BW], tl.float32)
-        for start in range(0, S, BW):
-            i = start + tl.arange(0, BW)
-            weight = tl.load(weight_ptr + (i % D) * WD + (i // D) * WM, mask=i < M * D, other=0.0).to(
-                tl.float32
-            )
-            if BIASED:
-                weight += tl.load(bias_ptr + i - M * D, mask=(i >= M * D) & (i < S), other=0.0).to(tl.float32)
-            for b in range(batch):
-                products += weight * tl.load(sum_ptr + (b * H + of_head) * S + i, mask=i < S, other=0.0)
-        tl.store(d_scale_ptr + of_head, tl.sum(products, axis=0))
-
-
-def _tile(x: Tensor, slices: int, *, backward: bool) -> dict[str, int]:
-    """How many points a tile has, and the warps that share it; measured on an H200."""
-    wide = pad(slices)
-    points = (64 if backward else 128) if wide <= 64 else 64 if wide <= 128 else 32
-    if x.dtype == torch.float32:
-        points = max(16, points // (4 if product_precision(x) == "ieee" else 2))
-    return {"BN": points, "num_warps": 8 if wide > 128 else 4, "num_stages": 3}
-
-
-def _split(x: Tensor, tile: int) -> tuple[int, int]:
-    """(parts, rows of a part): enough programs to fill the device, whole tiles in each."""
-    batch, points, heads, _ = x.shape
-    wanted = max(1, -(-WANTED * processors(x.device) // max(1, batch * heads)))
-    rows = max(1, -(-points // (wanted * tile))) * tile
-    return -(-points // rows), rows
-
-
 def gather_forward(
     x: Tensor, value: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, linear: Tensor | None,
     score: str, same: bool,
@@ -418,8 +228,8 @@ def gather_forward(
     """(max, sum, mean, and the mean mapped by `linear` (E, F): empty where it is not given)."""
     batch, points, heads, width = x.shape
     slices, values = weight.shape[1], value.shape[-1]
-    tile = _tile(x, slices, backward=False)
-    parts, rows = _split(x, tile["BN"])
+    tile = tile_of(x, slices, backward=False)
+    parts, rows = split(x, tile["BN"])
     tops, totals = x.new_empty(2, batch * heads, parts, slices, dtype=torch.float32)
     sums = x.new_empty(batch * heads, parts, slices, values, dtype=torch.float32)
     _gather[(parts, batch * heads)](
@@ -453,8 +263,8 @@ def gather_backward(
     batch, points, heads, width = x.shape
     slices, values = weight.shape[1], value.shape[-1]
     mapped = values if linear is None else linear.shape[1]
-    tile = _tile(x, slices, backward=True)
-    parts, rows = _split(x, tile["BN"])
+    tile = tile_of(x, slices, backward=True)
+    parts, rows = split(x, tile["BN"])
     d_x = torch.empty_like(x)
     d_points = x.new_empty(0) if same else torch.empty_like(value)
     sums = x.new_empty(batch * heads, parts, slices * (width + 1), dtype=torch.float32)
@@ -468,81 +278,7 @@ def gather_backward(
         score, bias is not None, same, linear is not None, d_sum is not None, through is not None,
         product_precision(x), pad(slices), pad(width), pad(values), pad(mapped), **tile,
     )  # fmt: skip
-    d_weight, d_scale, d_bias, d_map = _small_gradients(
+    d_weight, d_scale, d_bias, d_map = small_gradients(
         sums, d_maps, weight, scale, bias, linear, batch, None, late
     )
     return d_x, d_points, d_weight, d_scale, d_bias, d_map
-
-
-def scatter_forward(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor) -> Tensor:
-    batch, points, heads, width = x.shape
-    slices, values = value.shape[-2:]
-    tile = _tile(x, slices, backward=False)
-    parts, rows = _split(x, tile["BN"])
-    out = x.new_empty(batch, points, heads, values)
-    _scatter[(parts, batch * heads)](
-        x, weight, scale, weight if bias is None else bias, value, out, points, rows, *weight.stride(),
-        heads, slices, width, values, bias is not None, product_precision(x),
-        pad(slices), pad(width), pad(values), **tile,
-    )  # fmt: skip
-    return out
-
-
-def scatter_backward(
-    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor, d_out: Tensor,
-    late: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of x, weight, scale, bias (empty where there is none) and value."""
-    batch, points, heads, width = x.shape
-    slices, values = value.shape[-2:]
-    tile = _tile(x, slices, backward=True)
-    parts, rows = _split(x, tile["BN"])
-    d_x = torch.empty_like(x)
-    sums = x.new_empty(batch * heads, parts, slices * (width + 1 + values), dtype=torch.float32)
-    _scatter_back[(parts, batch * heads)](
-        x, weight, scale, weight if bias is None else bias, value, d_out, d_x, sums, points, rows,
-        *weight.stride(), heads, slices, width, values, bias is not None, product_precision(x),
-        pad(slices), pad(width), pad(values), **tile,
-    )  # fmt: skip
-    d_value = torch.empty_like(value)
-    d_weight, d_scale, d_bias, _ = _small_gradients(
-        sums, sums.new_empty(0), weight, scale, bias, None, batch, d_value, late
-    )
-    return d_x, d_weight, d_scale, d_bias, d_value
-
-
-def _small_gradients(
-    sums: Tensor, d_maps: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, linear: Tensor | None,
-    batch: int, d_value: Tensor | None, late: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Add up what the programs left, in two steps of a fixed order: `d_value` now, the rest when it suits."""
-    of_heads, parts, numbers = sums.shape
-    width, slices = weight.shape
-    heads, small = of_heads // batch, slices * (width + 1)
-    total = sums.new_empty(of_heads, small)
-
-    def add() -> None:
-        _add_parts[(of_heads, -(-numbers // 64))](
-            sums, total if d_value is None else d_value, total, parts, numbers, small, 32, 64, num_warps=4
-        )
-
-    def finish() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        if d_value is None:
-            add()
-        d_weight, d_scale = torch.empty_like(weight), torch.empty_like(scale)
-        d_bias = sums.new_empty(0) if bias is None else torch.empty_like(bias)
-        d_map = sums.new_empty(0) if linear is None else torch.empty_like(linear)
-        blocks, maps = -(-small // 64), -(-d_map.numel() // 64)
-        _weight_back[(blocks + maps + heads,)](
-            total, d_maps, weight, scale, weight if bias is None else bias, d_weight, d_scale, d_bias, d_map,
-            batch, *weight.stride(), *(weight if linear is None else linear).stride(),
-            heads, slices, width, d_map.numel(), max(1, d_maps.shape[-1]), bias is not None,
-            blocks, maps, 32, 64, 1024, num_warps=4,
-        )  # fmt: skip
-        return d_weight, d_scale, d_bias, d_map
-
-    if d_value is not None:
-        add()
-    leaves = () if late else None
-    d_weight, d_scale, d_bias, d_map = beside(finish, total, sums, d_maps, scale, leaves=leaves)
-    return d_weight, d_scale, d_bias, d_map

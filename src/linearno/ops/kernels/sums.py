@@ -1,0 +1,136 @@
+"""What gather and scatter share: the size of their tiles, and the sums of what their programs leave."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from linearno.ops.beside import beside
+from linearno.ops.kernels.launch import pad, processors, product_precision
+
+WANTED = 4  # programs for each processor: enough to hide the wait for memory
+
+
+def tile_of(x: Tensor, slices: int, *, backward: bool) -> dict[str, int]:
+    """How many points a tile has, and the warps that share it; measured on an H200."""
+    wide = pad(slices)
+    points = (64 if backward else 128) if wide <= 64 else 64 if wide <= 128 else 32
+    if x.dtype == torch.float32:
+        points = max(16, points // (4 if product_precision(x) == "ieee" else 2))
+    return {"BN": points, "num_warps": 8 if wide > 128 else 4, "num_stages": 3}
+
+
+def split(x: Tensor, tile: int) -> tuple[int, int]:
+    """(parts, rows of a part): enough programs to fill the device, whole tiles in each."""
+    batch, points, heads, _ = x.shape
+    wanted = max(1, -(-WANTED * processors(x.device) // max(1, batch * heads)))
+    rows = max(1, -(-points // (wanted * tile))) * tile
+    return -(-points // rows), rows
+
+
+@triton.jit
+def _add_parts(
+    part_ptr, d_value_ptr, sum_ptr, parts,
+    K: tl.constexpr, S: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Add the parts of a head (K numbers each): the first S go to `sum_ptr`, the others to `d_value_ptr`."""
+    head, p = tl.program_id(0), tl.arange(0, BP)
+    k = tl.program_id(1) * BK + tl.arange(0, BK)
+    totals = tl.zeros([BP, BK], tl.float32)
+    for start in range(0, parts, BP):
+        row = head * parts + start + p
+        there = (start + p < parts)[:, None] & (k < K)[None, :]
+        totals += tl.load(part_ptr + row[:, None] * K + k[None, :], mask=there, other=0.0)
+    total = tl.sum(totals, axis=0)
+    tl.store(sum_ptr + head * S + k, total, mask=k < S)
+    tl.store(d_value_ptr + head * (K - S) + k - S, total, mask=(k >= S) & (k < K))
+
+
+@triton.jit
+def _weight_back(
+    sum_ptr, d_map_part_ptr, weight_ptr, scale_ptr, bias_ptr,
+    d_weight_ptr, d_scale_ptr, d_bias_ptr, d_map_ptr, batch, WD, WM, LE, LF,
+    H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, MAP: tl.constexpr, F: tl.constexpr,
+    BIASED: tl.constexpr, BLOCKS: tl.constexpr, MAPS: tl.constexpr,
+    BH: tl.constexpr, BS: tl.constexpr, BW: tl.constexpr,
+):  # fmt: skip
+    """From each head's Σ_n x ∂score and Σ_n ∂score: the gradients of weight, bias, scale, and of the map.
+
+    Programs 0 … BLOCKS−1 take weight and bias, the next MAPS the map, the last H a head's scale each:
+    ∂scale = ⟨w, Σ x ∂score⟩ + ⟨bias, Σ ∂score⟩.
+    """
+    program = tl.program_id(0)
+    S: tl.constexpr = M * D + M
+    if program < BLOCKS + MAPS:
+        h = tl.arange(0, BH)
+        k = (program if program < BLOCKS else program - BLOCKS) * BS + tl.arange(0, BS)
+        totals = tl.zeros([BH, BS], tl.float32)
+        for start in range(0, batch * H, BH):
+            head = start + h
+            heads = head < batch * H
+            if program < BLOCKS:
+                inside = heads[:, None] & (k < S)[None, :]
+                scale = tl.load(scale_ptr + head % H, mask=heads, other=0.0).to(tl.float32)
+                totals += scale[:, None] * tl.load(
+                    sum_ptr + head[:, None] * S + k[None, :], mask=inside, other=0.0
+                )
+            else:
+                inside = heads[:, None] & (k < MAP)[None, :]
+                totals += tl.load(d_map_part_ptr + head[:, None] * MAP + k[None, :], mask=inside, other=0.0)
+        total = tl.sum(totals, axis=0)
+        if program < BLOCKS:
+            tl.store(d_weight_ptr + (k % D) * WD + (k // D) * WM, total, mask=k < M * D)
+            if BIASED:
+                tl.store(d_bias_ptr + k - M * D, total, mask=(k >= M * D) & (k < S))
+        else:
+            tl.store(d_map_ptr + (k // F) * LE + (k % F) * LF, total, mask=k < MAP)
+    else:
+        of_head = program - BLOCKS - MAPS
+        products = tl.zeros([BW], tl.float32)
+        for start in range(0, S, BW):
+            i = start + tl.arange(0, BW)
+            weight = tl.load(weight_ptr + (i % D) * WD + (i // D) * WM, mask=i < M * D, other=0.0).to(
+                tl.float32
+            )
+            if BIASED:
+                weight += tl.load(bias_ptr + i - M * D, mask=(i >= M * D) & (i < S), other=0.0).to(tl.float32)
+            for b in range(batch):
+                products += weight * tl.load(sum_ptr + (b * H + of_head) * S + i, mask=i < S, other=0.0)
+        tl.store(d_scale_ptr + of_head, tl.sum(products, axis=0))
+
+
+def small_gradients(
+    sums: Tensor, d_maps: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, linear: Tensor | None,
+    batch: int, d_value: Tensor | None, late: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Add up what the programs left, in two steps of a fixed order: `d_value` now, the rest when it suits."""
+    of_heads, parts, numbers = sums.shape
+    width, slices = weight.shape
+    heads, small = of_heads // batch, slices * (width + 1)
+    total = sums.new_empty(of_heads, small)
+
+    def add() -> None:
+        _add_parts[(of_heads, -(-numbers // 64))](
+            sums, total if d_value is None else d_value, total, parts, numbers, small, 32, 64, num_warps=4
+        )
+
+    def finish() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        if d_value is None:
+            add()
+        d_weight, d_scale = torch.empty_like(weight), torch.empty_like(scale)
+        d_bias = sums.new_empty(0) if bias is None else torch.empty_like(bias)
+        d_map = sums.new_empty(0) if linear is None else torch.empty_like(linear)
+        blocks, maps = -(-small // 64), -(-d_map.numel() // 64)
+        _weight_back[(blocks + maps + heads,)](
+            total, d_maps, weight, scale, weight if bias is None else bias, d_weight, d_scale, d_bias, d_map,
+            batch, *weight.stride(), *(weight if linear is None else linear).stride(),
+            heads, slices, width, d_map.numel(), max(1, d_maps.shape[-1]), bias is not None,
+            blocks, maps, 32, 64, 1024, num_warps=4,
+        )  # fmt: skip
+        return d_weight, d_scale, d_bias, d_map
+
+    if d_value is not None:
+        add()
+    leaves = () if late else None
+    d_weight, d_scale, d_bias, d_map = beside(finish, total, sums, d_maps, scale, leaves=leaves)
+    return d_weight, d_scale, d_bias, d_map
