@@ -107,11 +107,11 @@ class FusedNorm(torch.autograd.Function):
         from linearno.ops.kernels import norm
 
         rows = h.reshape(-1, h.shape[-1])
-        total, left, out = norm.norm_forward(
+        total, left, out, moments = norm.norm_forward(
             rows, _rows(rest, h), _rows(more, h), gain, shift, eps, kind, split
         )
-        ctx.save_for_backward(total, left, gain)
-        ctx.eps, ctx.kinds = eps, (h.dtype, None if more is None else more.dtype)
+        ctx.save_for_backward(total, left, moments, gain)
+        ctx.kinds = h.dtype, None if more is None else more.dtype
         ctx.leaves = note_use(gain, shift)
         ctx.set_materialize_grads(False)
         left = None if left is None else left.view(h.shape)
@@ -124,11 +124,11 @@ class FusedNorm(torch.autograd.Function):
     def backward(ctx: Any, along: Maybe, _: Maybe, d_out: Maybe) -> tuple[Maybe, ...]:
         from linearno.ops.kernels import norm
 
-        h, rest, gain = ctx.saved_tensors
+        h, rest, moments, gain = ctx.saved_tensors
         d_out = torch.zeros_like(h) if d_out is None else d_out
         along = None if along is None else along.reshape(h.shape)
         d_h, d_more, (d_gain, d_shift) = norm.norm_backward(
-            h, rest, gain, d_out.reshape(h.shape), along, ctx.eps, ctx.kinds, ctx.leaves
+            h, rest, moments, gain, d_out.reshape(h.shape), along, ctx.kinds, ctx.leaves
         )
         d_more = None if d_more is None else d_more.view(d_out.shape)
         return d_h.view(d_out.shape), None, d_more, d_gain, d_shift, None, None, None
@@ -145,11 +145,11 @@ class FusedHead(torch.autograd.Function):
         from linearno.ops.kernels import norm
 
         rows, split = h.reshape(-1, h.shape[-1]), rest is not None
-        total, left, out = norm.norm_forward(
+        total, left, out, moments = norm.norm_forward(
             rows, _rows(rest, h), _rows(more, h), gain, shift, eps, torch.float32, split, head=(weight, bias)
         )
-        ctx.save_for_backward(total, left, gain, shift, weight)
-        ctx.eps, ctx.kinds = eps, (h.dtype, None if more is None else more.dtype)
+        ctx.save_for_backward(total, left, moments, gain, shift, weight)
+        ctx.kinds = h.dtype, None if more is None else more.dtype
         ctx.leaves = note_use(gain, shift, weight, bias)
         return out.view(*h.shape[:-1], 1)
 
@@ -158,10 +158,10 @@ class FusedHead(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
         from linearno.ops.kernels import norm
 
-        h, rest, gain, shift, weight = ctx.saved_tensors
+        h, rest, moments, gain, shift, weight = ctx.saved_tensors
         shape = (*d_out.shape[:-1], h.shape[-1])
         d_h, d_more, (d_gain, d_shift, d_weight, d_bias) = norm.norm_backward(
-            h, rest, gain, d_out.contiguous(), None, ctx.eps, ctx.kinds, ctx.leaves, head=(shift, weight)
+            h, rest, moments, gain, d_out.contiguous(), None, ctx.kinds, ctx.leaves, head=(shift, weight)
         )
         d_more = None if d_more is None else d_more.view(shape)
         return d_h.view(shape), None, d_more, d_gain, d_shift, None, d_weight.view(1, -1), d_bias

@@ -33,32 +33,44 @@ def _normal(z):
 @triton.jit
 def _mlp(
     x_ptr, w1_ptr, b1_ptr, w2_ptr, b2_ptr, z_ptr, out_ptr, R,
-    K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, KEEP: tl.constexpr, PRODUCT: tl.constexpr,
+    K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, KEEP: tl.constexpr,
+    FIRST: tl.constexpr, PRODUCT: tl.constexpr,
     BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
 ):  # fmt: skip
+    """A program takes every so many tiles of rows; weights that fit in one chunk are read once."""
     k, o = tl.arange(0, BK), tl.arange(0, BL)
     kind = out_ptr.dtype.element_ty
-    r = (tl.program_id(0) * BR + tl.arange(0, BR)).to(tl.int64)
-    rows = (r < R)[:, None]
-    x = tl.load(x_ptr + r[:, None] * K + k[None, :], mask=rows & (k < K)[None, :], other=0.0)
-    out = tl.zeros([BR, BL], tl.float32)
-    for start in tl.static_range(0, J, BJ):
-        j = start + tl.arange(0, BJ)
-        w1 = tl.load(
-            w1_ptr + j[None, :] * K + k[:, None], mask=(j < J)[None, :] & (k < K)[:, None], other=0.0
-        ).to(x_ptr.dtype.element_ty)
-        z = multiply(x, w1, tl.load(b1_ptr + j, mask=j < J, other=0.0)[None, :], PRODUCT).to(kind)
-        if KEEP:
-            tl.store(z_ptr + r[:, None] * J + j[None, :], z, mask=rows & (j < J)[None, :])
-        z = z.to(tl.float32)
-        below, _ = _normal(z)
-        hidden = (z * below).to(kind)
-        w2 = tl.load(
-            w2_ptr + o[None, :] * J + j[:, None], mask=(o < L)[None, :] & (j < J)[:, None], other=0.0
-        ).to(kind)
-        out = multiply(hidden, w2, out, PRODUCT)
-    out += tl.load(b2_ptr + o, mask=o < L, other=0.0)[None, :]
-    tl.store(out_ptr + r[:, None] * L + o[None, :], out, mask=rows & (o < L)[None, :])
+    w1, w2 = _chunk(w1_ptr, w2_ptr, 0, x_ptr.dtype.element_ty, kind, K, J, L, BK, BJ, BL)
+    for tile in range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0)):
+        r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
+        rows = (r < R)[:, None]
+        x = tl.load(x_ptr + r[:, None] * K + k[None, :], mask=rows & (k < K)[None, :], other=0.0)
+        out = tl.zeros([BR, BL], tl.float32)
+        for start in tl.static_range(0, J, BJ):
+            j = start + tl.arange(0, BJ)
+            if J > BJ:
+                w1, w2 = _chunk(w1_ptr, w2_ptr, start, x_ptr.dtype.element_ty, kind, K, J, L, BK, BJ, BL)
+            b1 = tl.load(b1_ptr + j, mask=j < J, other=0.0)
+            z = multiply(x, w1, b1[None, :], FIRST).to(kind)
+            if KEEP:
+                tl.store(z_ptr + r[:, None] * J + j[None, :], z, mask=rows & (j < J)[None, :])
+            z = z.to(tl.float32)
+            below, _ = _normal(z)
+            out = multiply((z * below).to(kind), w2, out, PRODUCT)
+        out += tl.load(b2_ptr + o, mask=o < L, other=0.0)[None, :]
+        tl.store(out_ptr + r[:, None] * L + o[None, :], out, mask=rows & (o < L)[None, :])
+
+
+@triton.jit
+def _chunk(
+    w1_ptr, w2_ptr, start, first, kind,
+    K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
+):  # fmt: skip
+    """The weights of some hidden columns: (K, j) and (j, L)."""
+    k, j, o = tl.arange(0, BK), start + tl.arange(0, BJ), tl.arange(0, BL)
+    w1 = tl.load(w1_ptr + j[None, :] * K + k[:, None], mask=(j < J)[None, :] & (k < K)[:, None], other=0.0)
+    w2 = tl.load(w2_ptr + o[None, :] * J + j[:, None], mask=(o < L)[None, :] & (j < J)[:, None], other=0.0)
+    return w1.to(first), w2.to(kind)
 
 
 @triton.jit
@@ -90,17 +102,18 @@ def _mlp_back(
         tl.store(hidden_ptr + of_z, z * below, mask=in_z)
 
 
-def _tile(x: Tensor, outputs: int, hidden: int, *, chunk: int) -> dict[str, int]:
-    """Rows and hidden columns of a program, fewer where there are few rows; measured on an H200."""
-    wide = x.dtype == torch.float32 or outputs > 128
-    rows = 32 if wide else 64
-    while rows > 16 and len(x) < rows * processors(x.device):
-        rows //= 2
+def _tile(rows: int, w2: Tensor, *, chunk: int, warps: int) -> dict[str, int]:
+    """Rows and hidden columns of a tile, fewer where there are few rows; measured on an H200."""
+    outputs, hidden = w2.shape
+    wide = w2.dtype == torch.float32 or outputs > 128
+    tile = 32 if wide else 64
+    while tile > 16 and rows < tile * processors(w2.device):
+        tile //= 2
     return {
-        "BR": rows,
-        "BJ": min(pad(hidden), chunk // 2 if wide else chunk),
+        "BR": tile,
+        "BJ": min(pad(hidden), 32 if wide else chunk),
         "BL": pad(outputs),
-        "num_warps": 4,
+        "num_warps": warps,
         "num_stages": 1,
     }
 
@@ -110,15 +123,17 @@ def mlp_forward(
 ) -> tuple[Tensor, Tensor]:
     """(the output, the hidden layer before GELU: empty unless kept), in the type of w2.
 
-    The first product is taken in the type of x, which may be the wider one.
+    Where x is wider than w2, the first product is taken in tf32.
     """
     (rows, inputs), (outputs, hidden) = x.shape, w2.shape
-    tile = _tile(x, outputs, hidden, chunk=64)
+    product = product_precision(x)
+    first = product if x.dtype == w2.dtype or product == "wide" else "tf32"
+    tile = _tile(rows, w2, chunk=64 if x.dtype == w2.dtype else 32, warps=4)
     z = x.new_empty(rows if keep else 0, hidden, dtype=w2.dtype)
     out = x.new_empty(rows, outputs, dtype=w2.dtype)
     _mlp[(-(-rows // tile["BR"]),)](
         x, w1, b1, w2, b2, z, out, rows,
-        inputs, hidden, outputs, keep, product_precision(x), BK=pad(inputs), **tile,
+        inputs, hidden, outputs, keep, first, product, BK=pad(inputs), **tile,
     )  # fmt: skip
     return out, z
 
@@ -128,7 +143,7 @@ def mlp_backward(
 ) -> tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, w1, b1, w2, b2."""
     outputs, hidden = w2.shape
-    tile = _tile(x, outputs, hidden, chunk=32)
+    tile = _tile(len(x), w2, chunk=32, warps=8)
     d_z, between, d_out = torch.empty_like(z), torch.empty_like(z), d_out.to(z.dtype)
     tiles = -(-len(x) // tile["BR"])
     parts = x.new_empty(tiles, hidden + outputs, dtype=torch.float32)

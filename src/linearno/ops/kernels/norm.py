@@ -1,7 +1,8 @@
 """Layer norm with what stands around it: the residual sum before, the cast after. Axes: R rows, C channels.
 
-The backward pass reads the features again and makes mean and deviation anew, adds the gradient that comes
-along the residual stream, and leaves the gradients of gain and shift as partial sums of each program.
+The backward pass reads the features again, with the mean and deviation that the forward pass has kept, adds the
+gradient that comes along the residual stream, and leaves the gradients of gain and shift as partial sums of each
+program.
 """
 
 import torch
@@ -12,14 +13,16 @@ from torch import Tensor
 from linearno.ops.beside import Leaves, beside
 from linearno.ops.kernels.launch import processors
 
+PROGRAMS, WARPS = 4, 4  # of the backward pass: programs for each processor, warps in each
+
 
 @triton.jit
 def standardise(h, inside, eps, C: tl.constexpr):
-    """Rows of mean zero and variance one, and what they were multiplied by."""
+    """Rows of mean zero and variance one, their mean before, and what they were multiplied by."""
     mean = tl.sum(tl.where(inside, h, 0.0), axis=1) / C
     centred = tl.where(inside, h - mean[:, None], 0.0)
     scale = 1 / tl.sqrt(tl.sum(centred * centred, axis=1) / C + eps)
-    return centred * scale[:, None], scale
+    return centred * scale[:, None], mean, scale
 
 
 @triton.jit
@@ -38,11 +41,15 @@ def _stream(h_ptr, rest_ptr, place, inside, REST: tl.constexpr):
 
 @triton.jit
 def _norm(
-    h_ptr, rest_ptr, more_ptr, gain_ptr, shift_ptr, weight_ptr, bias_ptr, sum_ptr, left_ptr, out_ptr, R, eps,
+    h_ptr, rest_ptr, more_ptr, gain_ptr, shift_ptr, weight_ptr, bias_ptr,
+    sum_ptr, left_ptr, out_ptr, moment_ptr, R, eps,
     C: tl.constexpr, REST: tl.constexpr, ADD: tl.constexpr, WRITE: tl.constexpr, SPLIT: tl.constexpr,
     HEAD: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """The norm to `out`; with HEAD one number of each row instead, ⟨norm, weight⟩ + bias."""
+    """The norm to `out`; with HEAD one number of each row instead, ⟨norm, weight⟩ + bias.
+
+    Mean and 1 / deviation of each row go to `moment`.
+    """
     r, c = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR), tl.arange(0, BC)
     inside = (r < R)[:, None] & (c < C)[None, :]
     place = r[:, None] * C + c[None, :]
@@ -53,7 +60,9 @@ def _norm(
         tl.store(sum_ptr + place, h, mask=inside)
     if SPLIT:
         tl.store(left_ptr + place, h - h.to(sum_ptr.dtype.element_ty).to(tl.float32), mask=inside)
-    unit, _ = standardise(h, inside, eps, C)
+    unit, mean, scale = standardise(h, inside, eps, C)
+    tl.store(moment_ptr + 2 * r, mean, mask=r < R)
+    tl.store(moment_ptr + 2 * r + 1, scale, mask=r < R)
     gain = tl.load(gain_ptr + c, mask=c < C, other=0.0)
     shift = tl.load(shift_ptr + c, mask=c < C, other=0.0)
     normed = unit * gain[None, :] + shift[None, :]
@@ -66,8 +75,8 @@ def _norm(
 
 @triton.jit
 def _norm_back(
-    h_ptr, rest_ptr, gain_ptr, shift_ptr, weight_ptr, d_out_ptr, along_ptr, d_h_ptr, d_more_ptr, part_ptr,
-    R, eps,
+    h_ptr, rest_ptr, moment_ptr, gain_ptr, shift_ptr, weight_ptr, d_out_ptr, along_ptr,
+    d_h_ptr, d_more_ptr, part_ptr, R,
     C: tl.constexpr, REST: tl.constexpr, ALONG: tl.constexpr, TWICE: tl.constexpr, HEAD: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
@@ -85,7 +94,9 @@ def _norm_back(
         inside = (r < R)[:, None] & (c < C)[None, :]
         place = r[:, None] * C + c[None, :]
         h = _stream(h_ptr, rest_ptr, place, inside, REST)
-        unit, scale = standardise(h, inside, eps, C)
+        mean = tl.load(moment_ptr + 2 * r, mask=r < R, other=0.0)
+        scale = tl.load(moment_ptr + 2 * r + 1, mask=r < R, other=0.0)
+        unit = tl.where(inside, (h - mean[:, None]) * scale[:, None], 0.0)
         if HEAD:
             d_row = tl.load(d_out_ptr + r, mask=r < R, other=0.0)
             d_bias += d_row
@@ -148,7 +159,7 @@ def add_rows(parts: Tensor) -> Tensor:
     """Column sums (K,) of a small (P, K), in a fixed order."""
     rows, columns = parts.shape
     out = parts.new_empty(columns)
-    _add_rows[(-(-columns // 16),)](parts, out, rows, columns, 64, 16, num_warps=4)
+    _add_rows[(-(-columns // 16),)](parts, out, rows, columns, 256, 16, num_warps=4)
     return out
 
 
@@ -165,8 +176,8 @@ def column_sums(x: Tensor) -> Tensor:
 def norm_forward(
     h: Tensor, rest: Tensor | None, more: Tensor | None, gain: Tensor, shift: Tensor, eps: float,
     kind: torch.dtype, split: bool, head: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
-    """(h + rest + more, what rounding it left, its norm in the type `kind`), rows by channels.
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
+    """(h + rest + more, what rounding it left, its norm in the type `kind`, its moments), rows by channels.
 
     With `split` the sum is rounded to bf16, and what that left is kept. Else it has the type of h, and is h
     itself where nothing is added. A `head` (weight, bias) makes one number of each row's norm.
@@ -177,18 +188,19 @@ def norm_forward(
     left = (torch.empty_like(total) if write else rest) if split else None
     out = h.new_empty((rows, 1) if head else h.shape, dtype=kind)
     weight, bias = head or (gain, shift)
+    moments = h.new_empty(rows, 2, dtype=torch.float32)
     tile = _rows(channels)
     _norm[(-(-rows // tile),)](
         h, h if rest is None else rest, h if more is None else more, gain, shift, weight, bias,
-        total, total if left is None else left, out, rows, eps,
+        total, total if left is None else left, out, moments, rows, eps,
         channels, rest is not None, more is not None, write, write and split, head is not None,
         tile, triton.next_power_of_2(channels), num_warps=4,
     )  # fmt: skip
-    return total, left, out
+    return total, left, out, moments
 
 
 def norm_backward(
-    h: Tensor, rest: Tensor | None, gain: Tensor, d_out: Tensor, along: Tensor | None, eps: float,
+    h: Tensor, rest: Tensor | None, moments: Tensor, gain: Tensor, d_out: Tensor, along: Tensor | None,
     kinds: tuple[torch.dtype, torch.dtype | None], leaves: Leaves = None,
     head: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:  # fmt: skip
@@ -199,19 +211,19 @@ def norm_backward(
     twice = kinds[1] not in (None, kinds[0])
     d_more = torch.empty_like(h, dtype=kinds[1]) if twice else d_h
     tile = _rows(channels)
-    programs = min(-(-rows // tile), 4 * processors(h.device))
+    programs = min(-(-rows // tile), PROGRAMS * processors(h.device))
     sizes = [channels] * 2 + ([channels, 1] if head else [])
     parts = h.new_empty(programs, sum(sizes), dtype=torch.float32)
     shift, weight = head or (gain, gain)
     _norm_back[(programs,)](
-        h, h if rest is None else rest, gain, shift, weight, d_out, d_out if along is None else along,
-        d_h, d_more, parts, rows, eps, channels, rest is not None, along is not None, twice, head is not None,
-        tile, triton.next_power_of_2(channels), num_warps=4,
+        h, h if rest is None else rest, moments, gain, shift, weight, d_out, d_out if along is None else along,
+        d_h, d_more, parts, rows, channels, rest is not None, along is not None, twice, head is not None,
+        tile, triton.next_power_of_2(channels), num_warps=WARPS,
     )  # fmt: skip
     (sums,) = beside(lambda: (add_rows(parts),), parts, leaves=leaves)
     return d_h, None if kinds[1] is None else d_more, sums.split(sizes)
 
 
 def _rows(channels: int) -> int:
-    """Rows of a tile: 2,048 numbers."""
-    return max(1, 2048 // triton.next_power_of_2(channels))
+    """Rows of a tile: 4,096 numbers."""
+    return max(1, 4096 // triton.next_power_of_2(channels))
