@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
-from linearno.ops.choice import takes_kernel
+from linearno.ops.choice import computes_in, takes_kernel
 from linearno.ops.verbs import Bias, Points, Scale, Score, Slices, State, Values, Weight, gather, scatter
 
 Phi = Literal["M", "N"]  # softmax over the slices, or over the points
@@ -52,7 +52,7 @@ def self_attention(
     if not torch.compiler.is_compiling() and takes_kernel("slice mix", slices, refusal):
         from linearno.ops.fused import FusedMix
 
-        return FusedMix.apply(slices, query, key, value)
+        return FusedMix.apply(slices, query, key, value, computes_in(slices) == torch.bfloat16)
     scores = linear(slices, query) @ linear(slices, key).mT / math.sqrt(slices.shape[-1])
     return scores.softmax(dim=-1) @ linear(slices, value)
 

@@ -196,16 +196,16 @@ class FusedMlp(torch.autograd.Function):
 
 
 class FusedMix(torch.autograd.Function):
-    """Softmax attention among the slices of each head."""
+    """Softmax attention among the slices of each head; `narrow`: the layers around it compute in bf16."""
 
     @staticmethod
-    def forward(ctx: Any, slices: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def forward(ctx: Any, slices: Tensor, query: Tensor, key: Tensor, value: Tensor, narrow: bool) -> Tensor:
         from linearno.ops.kernels.mix import mix_forward
 
         heads = slices.reshape(-1, *slices.shape[-2:]).contiguous()
         ctx.save_for_backward(heads, query, key, value)
-        ctx.leaves = note_use(query, key, value)
-        return mix_forward(heads, query, key, value).view(slices.shape)
+        ctx.leaves, ctx.narrow = note_use(query, key, value), narrow
+        return mix_forward(heads, query, key, value, narrow).view(slices.shape)
 
     @staticmethod
     @once_differentiable
@@ -214,9 +214,9 @@ class FusedMix(torch.autograd.Function):
 
         heads, query, key, value = ctx.saved_tensors
         d_slices, *others = mix_backward(
-            heads, query, key, value, d_out.reshape(heads.shape).contiguous(), ctx.leaves
+            heads, query, key, value, d_out.reshape(heads.shape).contiguous(), ctx.narrow, ctx.leaves
         )
-        return d_slices.view(d_out.shape), *others
+        return d_slices.view(d_out.shape), *others, None
 
 
 class FusedDamp(torch.autograd.Function):

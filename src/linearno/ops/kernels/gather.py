@@ -221,6 +221,10 @@ def _gather_back(
         tl.store(base + M * D + m, tl.zeros([BM], tl.float32), mask=slices)
 
 
+def _small(x: Tensor, slices: int, score: str) -> bool:
+    return score == "linear" and x.dtype == torch.bfloat16 and pad(slices) * pad(x.shape[-1]) <= 1024
+
+
 def gather_forward(
     x: Tensor, value: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, linear: Tensor | None,
     score: str, same: bool,
@@ -229,6 +233,8 @@ def gather_forward(
     batch, points, heads, width = x.shape
     slices, values = weight.shape[1], value.shape[-1]
     tile = tile_of(x, slices, backward=False)
+    if _small(x, slices, score):
+        tile["BN"] = 64
     parts, rows = split(x, tile["BN"])
     tops, totals = x.new_empty(2, batch * heads, parts, slices, dtype=torch.float32)
     sums = x.new_empty(batch * heads, parts, slices, values, dtype=torch.float32)
@@ -264,6 +270,8 @@ def gather_backward(
     slices, values = weight.shape[1], value.shape[-1]
     mapped = values if linear is None else linear.shape[1]
     tile = tile_of(x, slices, backward=True)
+    if _small(x, slices, score):
+        tile["maxnreg"] = 128  # so that four programs fit on a processor
     parts, rows = split(x, tile["BN"])
     d_x = torch.empty_like(x)
     d_points = x.new_empty(0) if same else torch.empty_like(value)

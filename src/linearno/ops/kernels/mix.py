@@ -1,6 +1,7 @@
 """Softmax attention among the slices of a head, and the sum-norm's correction: a program for each head.
 
-Axes: P heads of all samples, M slices, D width. All in float32: there are few slices and few bytes.
+Axes: P heads of all samples, M slices, D width. All in float32, as there are few slices and few bytes;
+products in tf32 where the layers around them are narrow.
 """
 
 import torch
@@ -9,13 +10,8 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
-from linearno.ops.kernels.launch import pad
+from linearno.ops.kernels.launch import multiply, pad, product_precision
 from linearno.ops.kernels.norm import add_rows
-
-
-@triton.jit
-def _dot(a, b):
-    return tl.dot(a, b, input_precision="ieee")
 
 
 @triton.jit
@@ -26,6 +22,7 @@ def _parts(
     value_ptr,
     M: tl.constexpr,
     D: tl.constexpr,
+    PRODUCT: tl.constexpr,
     BM: tl.constexpr,
     BD: tl.constexpr,
 ):
@@ -40,8 +37,8 @@ def _parts(
     w_query = tl.load(query_ptr + turned, mask=square, other=0.0)
     w_key = tl.load(key_ptr + turned, mask=square, other=0.0)
     w_value = tl.load(value_ptr + turned, mask=square, other=0.0)
-    query, key = _dot(slices, w_query), _dot(slices, w_key)
-    scores = _dot(query, tl.trans(key)) / tl.sqrt(float(D))
+    query, key = multiply(slices, w_query, 0.0, PRODUCT), multiply(slices, w_key, 0.0, PRODUCT)
+    scores = multiply(query, tl.trans(key), 0.0, PRODUCT) / tl.sqrt(float(D))
     scores = tl.where((m < M)[None, :], scores, float("-inf"))
     share = tl.exp(scores - tl.max(scores, axis=1)[:, None])
     share = share / tl.sum(share, axis=1)[:, None]
@@ -52,11 +49,13 @@ def _parts(
 @triton.jit
 def _mix(
     slices_ptr, query_ptr, key_ptr, value_ptr, out_ptr,
-    M: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
+    M: tl.constexpr, D: tl.constexpr, PRODUCT: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     m, d = tl.arange(0, BM), tl.arange(0, BD)
-    slices, _, _, w_value, _, _, share = _parts(slices_ptr, query_ptr, key_ptr, value_ptr, M, D, BM, BD)
-    out = _dot(share, _dot(slices, w_value))
+    slices, _, _, w_value, _, _, share = _parts(
+        slices_ptr, query_ptr, key_ptr, value_ptr, M, D, PRODUCT, BM, BD
+    )
+    out = multiply(share, multiply(slices, w_value, 0.0, PRODUCT), 0.0, PRODUCT)
     place = (tl.program_id(0) * M + m)[:, None] * D + d[None, :]
     tl.store(out_ptr + place, out, mask=(m < M)[:, None] & (d < D)[None, :])
 
@@ -64,27 +63,29 @@ def _mix(
 @triton.jit
 def _mix_back(
     slices_ptr, query_ptr, key_ptr, value_ptr, d_out_ptr, d_slices_ptr, part_ptr,
-    M: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
+    M: tl.constexpr, D: tl.constexpr, PRODUCT: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     m, d = tl.arange(0, BM), tl.arange(0, BD)
     slices, w_query, w_key, w_value, query, key, share = _parts(
-        slices_ptr, query_ptr, key_ptr, value_ptr, M, D, BM, BD
+        slices_ptr, query_ptr, key_ptr, value_ptr, M, D, PRODUCT, BM, BD
     )
     inside = (m < M)[:, None] & (d < D)[None, :]
     place = (tl.program_id(0) * M + m)[:, None] * D + d[None, :]
     d_out = tl.load(d_out_ptr + place, mask=inside, other=0.0)
-    d_value = _dot(tl.trans(share), d_out)
-    d_share = _dot(d_out, tl.trans(_dot(slices, w_value)))
+    d_value = multiply(tl.trans(share), d_out, 0.0, PRODUCT)
+    d_share = multiply(d_out, tl.trans(multiply(slices, w_value, 0.0, PRODUCT)), 0.0, PRODUCT)
     d_scores = share * (d_share - tl.sum(share * d_share, axis=1)[:, None]) / tl.sqrt(float(D))
-    d_query, d_key = _dot(d_scores, key), _dot(tl.trans(d_scores), query)
-    d_slices = _dot(d_query, tl.trans(w_query)) + _dot(d_key, tl.trans(w_key))
-    d_slices += _dot(d_value, tl.trans(w_value))
+    d_query, d_key = multiply(d_scores, key, 0.0, PRODUCT), multiply(tl.trans(d_scores), query, 0.0, PRODUCT)
+    d_slices = multiply(d_query, tl.trans(w_query), 0.0, PRODUCT) + multiply(
+        d_key, tl.trans(w_key), 0.0, PRODUCT
+    )
+    d_slices += multiply(d_value, tl.trans(w_value), 0.0, PRODUCT)
     tl.store(d_slices_ptr + place, d_slices, mask=inside)
     part = part_ptr + tl.program_id(0) * 3 * D * D + d[:, None] * D + d[None, :]
     square = (d < D)[:, None] & (d < D)[None, :]
-    tl.store(part, _dot(tl.trans(d_query), slices), mask=square)
-    tl.store(part + D * D, _dot(tl.trans(d_key), slices), mask=square)
-    tl.store(part + 2 * D * D, _dot(tl.trans(d_value), slices), mask=square)
+    tl.store(part, multiply(tl.trans(d_query), slices, 0.0, PRODUCT), mask=square)
+    tl.store(part + D * D, multiply(tl.trans(d_key), slices, 0.0, PRODUCT), mask=square)
+    tl.store(part + 2 * D * D, multiply(tl.trans(d_value), slices, 0.0, PRODUCT), mask=square)
 
 
 @triton.jit
@@ -118,21 +119,31 @@ def _damp_back(
     tl.store(d_sum_ptr + r, tl.sum(d_out * value, axis=1) * slope, mask=r < rows)
 
 
-def mix_forward(slices: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _product(slices: Tensor, narrow: bool) -> str:
+    exact = product_precision(slices)
+    return "tf32" if narrow and exact == "ieee" else exact
+
+
+def mix_forward(slices: Tensor, query: Tensor, key: Tensor, value: Tensor, narrow: bool) -> Tensor:
     heads, count, width = slices.shape
     out = torch.empty_like(slices)
-    _mix[(heads,)](slices, query, key, value, out, count, width, pad(count), pad(width), num_warps=4)
+    _mix[(heads,)](
+        slices, query, key, value, out, count, width, _product(slices, narrow), pad(count), pad(width),
+        num_warps=4,
+    )  # fmt: skip
     return out
 
 
 def mix_backward(
-    slices: Tensor, query: Tensor, key: Tensor, value: Tensor, d_out: Tensor, leaves: Leaves = None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    slices: Tensor, query: Tensor, key: Tensor, value: Tensor, d_out: Tensor, narrow: bool,
+    leaves: Leaves = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     heads, count, width = slices.shape
     d_slices, parts = torch.empty_like(slices), slices.new_empty(heads, 3 * width * width)
     _mix_back[(heads,)](
-        slices, query, key, value, d_out, d_slices, parts, count, width, pad(count), pad(width), num_warps=4
-    )
+        slices, query, key, value, d_out, d_slices, parts, count, width, _product(slices, narrow),
+        pad(count), pad(width), num_warps=4,
+    )  # fmt: skip
     (sums,) = beside(lambda: (add_rows(parts),), parts, leaves=leaves)
     d_query, d_key, d_value = sums.view(3, width, width)
     return d_slices, d_query, d_key, d_value

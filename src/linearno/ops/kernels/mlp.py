@@ -37,40 +37,53 @@ def _mlp(
     FIRST: tl.constexpr, PRODUCT: tl.constexpr,
     BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
 ):  # fmt: skip
-    """A program takes every so many tiles of rows; weights that fit in one chunk are read once."""
+    """A program takes every so many tiles of rows. Weights that make one chunk it reads once."""
     k, o = tl.arange(0, BK), tl.arange(0, BL)
-    kind = out_ptr.dtype.element_ty
-    w1, w2 = _chunk(w1_ptr, w2_ptr, 0, x_ptr.dtype.element_ty, kind, K, J, L, BK, BJ, BL)
+    if J <= BJ:
+        w1, w2 = _weights(w1_ptr, w2_ptr, 0, x_ptr, out_ptr, K, J, L, BK, BJ, BL)
     for tile in range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0)):
         r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
         rows = (r < R)[:, None]
         x = tl.load(x_ptr + r[:, None] * K + k[None, :], mask=rows & (k < K)[None, :], other=0.0)
         out = tl.zeros([BR, BL], tl.float32)
-        for start in tl.static_range(0, J, BJ):
-            j = start + tl.arange(0, BJ)
-            if J > BJ:
-                w1, w2 = _chunk(w1_ptr, w2_ptr, start, x_ptr.dtype.element_ty, kind, K, J, L, BK, BJ, BL)
-            b1 = tl.load(b1_ptr + j, mask=j < J, other=0.0)
-            z = multiply(x, w1, b1[None, :], FIRST).to(kind)
-            if KEEP:
-                tl.store(z_ptr + r[:, None] * J + j[None, :], z, mask=rows & (j < J)[None, :])
-            z = z.to(tl.float32)
-            below, _ = _normal(z)
-            out = multiply((z * below).to(kind), w2, out, PRODUCT)
+        if J <= BJ:
+            out = _hidden(x, w1, w2, out, b1_ptr, z_ptr, r, rows, 0, out_ptr, J, KEEP, FIRST, PRODUCT, BJ)
+        else:
+            for start in range(0, J, BJ):
+                w1, w2 = _weights(w1_ptr, w2_ptr, start, x_ptr, out_ptr, K, J, L, BK, BJ, BL)
+                out = _hidden(
+                    x, w1, w2, out, b1_ptr, z_ptr, r, rows, start, out_ptr, J, KEEP, FIRST, PRODUCT, BJ
+                )
         out += tl.load(b2_ptr + o, mask=o < L, other=0.0)[None, :]
         tl.store(out_ptr + r[:, None] * L + o[None, :], out, mask=rows & (o < L)[None, :])
 
 
 @triton.jit
-def _chunk(
-    w1_ptr, w2_ptr, start, first, kind,
+def _weights(
+    w1_ptr, w2_ptr, start, x_ptr, out_ptr,
     K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
 ):  # fmt: skip
-    """The weights of some hidden columns: (K, j) and (j, L)."""
+    """Those of some hidden columns: (K, j) and (j, L)."""
     k, j, o = tl.arange(0, BK), start + tl.arange(0, BJ), tl.arange(0, BL)
     w1 = tl.load(w1_ptr + j[None, :] * K + k[:, None], mask=(j < J)[None, :] & (k < K)[:, None], other=0.0)
     w2 = tl.load(w2_ptr + o[None, :] * J + j[:, None], mask=(o < L)[None, :] & (j < J)[:, None], other=0.0)
-    return w1.to(first), w2.to(kind)
+    return w1.to(x_ptr.dtype.element_ty), w2.to(out_ptr.dtype.element_ty)
+
+
+@triton.jit
+def _hidden(
+    x, w1, w2, out, b1_ptr, z_ptr, r, rows, start, out_ptr,
+    J: tl.constexpr, KEEP: tl.constexpr, FIRST: tl.constexpr, PRODUCT: tl.constexpr, BJ: tl.constexpr,
+):  # fmt: skip
+    """`out` with the part of some hidden columns added."""
+    kind = out_ptr.dtype.element_ty
+    j = start + tl.arange(0, BJ)
+    z = multiply(x, w1, tl.load(b1_ptr + j, mask=j < J, other=0.0)[None, :], FIRST).to(kind)
+    if KEEP:
+        tl.store(z_ptr + r[:, None] * J + j[None, :], z, mask=rows & (j < J)[None, :])
+    z = z.to(tl.float32)
+    below, _ = _normal(z)
+    return multiply((z * below).to(kind), w2, out, PRODUCT)
 
 
 @triton.jit
@@ -88,7 +101,7 @@ def _mlp_back(
     part = part_ptr + tile * (J + L)
     d_out = tl.load(d_out_ptr + r[:, None] * L + o[None, :], mask=rows & (o < L)[None, :], other=0.0)
     tl.store(part + J + o, tl.sum(d_out.to(tl.float32), axis=0), mask=o < L)
-    for start in tl.static_range(0, J, BJ):
+    for start in range(0, J, BJ):
         j = start + tl.arange(0, BJ)
         of_z, in_z = r[:, None] * J + j[None, :], rows & (j < J)[None, :]
         w2 = tl.load(
@@ -102,19 +115,19 @@ def _mlp_back(
         tl.store(hidden_ptr + of_z, z * below, mask=in_z)
 
 
-def _tile(rows: int, w2: Tensor, *, chunk: int, warps: int) -> dict[str, int]:
-    """Rows and hidden columns of a tile, fewer where there are few rows; measured on an H200."""
+def _tile(rows: int, w2: Tensor, chunk: int) -> dict[str, int]:
+    """Rows and hidden columns of a tile, fewer rows where there are few; measured on an H200."""
     outputs, hidden = w2.shape
-    wide = w2.dtype == torch.float32 or outputs > 128
-    tile = 32 if wide else 64
+    narrow, wide = w2.dtype == torch.bfloat16, outputs > 128
+    tile = (128 if wide else 64) if narrow else 32
     while tile > 16 and rows < tile * processors(w2.device):
         tile //= 2
     return {
         "BR": tile,
-        "BJ": min(pad(hidden), 32 if wide else chunk),
+        "BJ": min(pad(hidden), chunk if narrow and not wide else 32),
         "BL": pad(outputs),
-        "num_warps": warps,
-        "num_stages": 1,
+        "num_warps": 8 if tile == 128 else 4,
+        "num_stages": 2 if narrow else 1,
     }
 
 
@@ -126,12 +139,15 @@ def mlp_forward(
     Where x is wider than w2, the first product is taken in tf32.
     """
     (rows, inputs), (outputs, hidden) = x.shape, w2.shape
-    product = product_precision(x)
-    first = product if x.dtype == w2.dtype or product == "wide" else "tf32"
-    tile = _tile(rows, w2, chunk=64 if x.dtype == w2.dtype else 32, warps=4)
+    product, alike = product_precision(x), x.dtype == w2.dtype
+    first = product if alike or product == "wide" else "tf32"
+    tile = _tile(rows, w2, chunk=128 if alike and max(inputs, hidden) <= 128 else 64 if alike else 32)
+    programs = -(-rows // tile["BR"])
+    if tile["BJ"] >= hidden:  # the weights are read once: few programs, many rows for each
+        programs = min(programs, 2 * processors(x.device))
     z = x.new_empty(rows if keep else 0, hidden, dtype=w2.dtype)
     out = x.new_empty(rows, outputs, dtype=w2.dtype)
-    _mlp[(-(-rows // tile["BR"]),)](
+    _mlp[(programs,)](
         x, w1, b1, w2, b2, z, out, rows,
         inputs, hidden, outputs, keep, first, product, BK=pad(inputs), **tile,
     )  # fmt: skip
@@ -143,7 +159,7 @@ def mlp_backward(
 ) -> tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, w1, b1, w2, b2."""
     outputs, hidden = w2.shape
-    tile = _tile(len(x), w2, chunk=32, warps=8)
+    tile = _tile(len(x), w2, chunk=32)
     d_z, between, d_out = torch.empty_like(z), torch.empty_like(z), d_out.to(z.dtype)
     tiles = -(-len(x) // tile["BR"])
     parts = x.new_empty(tiles, hidden + outputs, dtype=torch.float32)

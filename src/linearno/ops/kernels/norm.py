@@ -1,8 +1,8 @@
 """Layer norm with what stands around it: the residual sum before, the cast after. Axes: R rows, C channels.
 
-The backward pass reads the features again, with the mean and deviation that the forward pass has kept, adds the
-gradient that comes along the residual stream, and leaves the gradients of gain and shift as partial sums of each
-program.
+The backward pass reads the features again, with the mean and deviation that the forward pass has kept, adds
+the gradient that comes along the residual stream, and leaves the gradients of gain and shift as partial sums
+of each program.
 """
 
 import torch
@@ -12,8 +12,6 @@ from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
 from linearno.ops.kernels.launch import processors
-
-PROGRAMS, WARPS = 4, 4  # of the backward pass: programs for each processor, warps in each
 
 
 @triton.jit
@@ -159,7 +157,7 @@ def add_rows(parts: Tensor) -> Tensor:
     """Column sums (K,) of a small (P, K), in a fixed order."""
     rows, columns = parts.shape
     out = parts.new_empty(columns)
-    _add_rows[(-(-columns // 16),)](parts, out, rows, columns, 256, 16, num_warps=4)
+    _add_rows[(-(-columns // 16),)](parts, out, rows, columns, 64, 16, num_warps=4)
     return out
 
 
@@ -211,14 +209,15 @@ def norm_backward(
     twice = kinds[1] not in (None, kinds[0])
     d_more = torch.empty_like(h, dtype=kinds[1]) if twice else d_h
     tile = _rows(channels)
-    programs = min(-(-rows // tile), PROGRAMS * processors(h.device))
+    programs = min(-(-rows // tile), 2 * processors(h.device))
     sizes = [channels] * 2 + ([channels, 1] if head else [])
     parts = h.new_empty(programs, sum(sizes), dtype=torch.float32)
     shift, weight = head or (gain, gain)
     _norm_back[(programs,)](
-        h, h if rest is None else rest, moments, gain, shift, weight, d_out, d_out if along is None else along,
-        d_h, d_more, parts, rows, channels, rest is not None, along is not None, twice, head is not None,
-        tile, triton.next_power_of_2(channels), num_warps=WARPS,
+        h, h if rest is None else rest, moments, gain, shift, weight,
+        d_out, d_out if along is None else along, d_h, d_more, parts, rows,
+        channels, rest is not None, along is not None, twice, head is not None,
+        tile, triton.next_power_of_2(channels), num_warps=4,
     )  # fmt: skip
     (sums,) = beside(lambda: (add_rows(parts),), parts, leaves=leaves)
     return d_h, None if kinds[1] is None else d_more, sums.split(sizes)
