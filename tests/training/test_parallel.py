@@ -138,7 +138,7 @@ def test_what_goes_wrong_in_one_process_ends_all_with_a_message(played, scenario
 
 @pytest.fixture(scope="module")
 def command(darcy_folder):
-    changes = [*TINY, f"data.root={darcy_folder}", "training.batch=5"]
+    changes = [*TINY, f"data.root={darcy_folder}", "training.batch=5", "training.precision=fp32"]
     train = ["-m", "linearno", "train", "darcy/linearno", "--device", "cpu"]
     return [*TORCHRUN, *train, *(word for change in changes for word in ("--set", change))]
 
@@ -147,7 +147,11 @@ def test_torchrun_writes_one_run_folder_and_speaks_once(command, tiny_config, tm
     done = subprocess.run([*command, "--out", tmp_path / "two"], check=True, capture_output=True, text=True)
     assert done.stdout.count("test relative L2") == 1
     assert done.stderr.count("2 processes share every batch (gloo)") == 1
-    one = run(tiny_config("darcy/linearno", "training.batch=5"), tmp_path / "one", torch.device("cpu"))
+    one = run(
+        tiny_config("darcy/linearno", "training.batch=5", "training.precision=fp32"),
+        tmp_path / "one",
+        torch.device("cpu"),
+    )
     files = [
         {path.relative_to(tmp_path / run) for path in (tmp_path / run).rglob("*")} for run in ("one", "two")
     ]

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.kernels.launch import multiply, pad, product_precision
-from linearno.ops.kernels.sums import small_gradients, split, tile_of
+from linearno.ops.kernels.sums import parts_of, run_of, small_gradients, tile_of
 
 
 @triton.jit
@@ -38,7 +38,7 @@ def _scores(x, weight, bias, scale, slices, SCORE: tl.constexpr, BIASED: tl.cons
 @triton.jit
 def _gather(
     x_ptr, value_ptr, weight_ptr, scale_ptr, bias_ptr, max_ptr, sum_ptr, out_ptr,
-    N, rows, WD, WM,
+    N, WD, WM,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
     SCORE: tl.constexpr, BIASED: tl.constexpr, SAME: tl.constexpr, PRODUCT: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
@@ -56,7 +56,8 @@ def _gather(
     total = tl.zeros([BM], tl.float32)
     mean = tl.zeros([BM, BE], tl.float32)
     first = (head // H).to(tl.int64) * N
-    for start in range(part * rows, tl.minimum(part * rows + rows, N), BN):
+    begin, end = run_of(part, N, BN)
+    for start in range(begin, end, BN):
         n = start + tl.arange(0, BN)
         there = n < N
         row = (first + n) * H + head % H
@@ -136,7 +137,7 @@ def _merge(
 def _gather_back(
     x_ptr, value_ptr, weight_ptr, scale_ptr, bias_ptr, map_ptr, max_ptr, sum_ptr, mean_ptr,
     d_sum_ptr, d_value_ptr, through_ptr, d_x_ptr, d_points_ptr, part_ptr, d_map_ptr,
-    N, rows, WD, WM, LE, LF,
+    N, WD, WM, LE, LF,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr, F: tl.constexpr,
     SCORE: tl.constexpr, BIASED: tl.constexpr, SAME: tl.constexpr, MAPPED: tl.constexpr,
     SUMMED: tl.constexpr, THROUGH: tl.constexpr, PRODUCT: tl.constexpr,
@@ -182,7 +183,8 @@ def _gather_back(
     d_weight = tl.zeros([BM, BD], tl.float32)
     d_bias = tl.zeros([BN, BM], tl.float32)
     first = (head // H).to(tl.int64) * N
-    for start in range(part * rows, tl.minimum(part * rows + rows, N), BN):
+    begin, end = run_of(part, N, BN)
+    for start in range(begin, end, BN):
         n = start + tl.arange(0, BN)
         there = n < N
         row = (first + n) * H + head % H
@@ -235,11 +237,11 @@ def gather_forward(
     tile = tile_of(x, slices, backward=False)
     if _small(x, slices, score):
         tile["BN"] = 64
-    parts, rows = split(x, tile["BN"])
+    parts = parts_of(x, tile["BN"])
     tops, totals = x.new_empty(2, batch * heads, parts, slices, dtype=torch.float32)
     sums = x.new_empty(batch * heads, parts, slices, values, dtype=torch.float32)
     _gather[(parts, batch * heads)](
-        x, value, weight, scale, weight if bias is None else bias, tops, totals, sums, points, rows,
+        x, value, weight, scale, weight if bias is None else bias, tops, totals, sums, points,
         *weight.stride(), heads, slices, width, values, score, bias is not None, same, product_precision(x),
         pad(slices), pad(width), pad(values), **tile,
     )  # fmt: skip
@@ -272,7 +274,7 @@ def gather_backward(
     tile = tile_of(x, slices, backward=True)
     if _small(x, slices, score):
         tile["maxnreg"] = 128  # so that four programs fit on a processor
-    parts, rows = split(x, tile["BN"])
+    parts = parts_of(x, tile["BN"])
     d_x = torch.empty_like(x)
     d_points = x.new_empty(0) if same else torch.empty_like(value)
     sums = x.new_empty(batch * heads, parts, slices * (width + 1), dtype=torch.float32)
@@ -280,7 +282,7 @@ def gather_backward(
     _gather_back[(parts, batch * heads)](
         x, value, weight, scale, weight if bias is None else bias, weight if linear is None else linear,
         top, total, mean, top if d_sum is None else d_sum, d_value, x if through is None else through,
-        d_x, d_points, sums, d_maps, points, rows,
+        d_x, d_points, sums, d_maps, points,
         *weight.stride(), *(weight if linear is None else linear).stride(),
         heads, slices, width, values, mapped,
         score, bias is not None, same, linear is not None, d_sum is not None, through is not None,

@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.kernels.launch import multiply, pad, product_precision
-from linearno.ops.kernels.sums import small_gradients, split, tile_of
+from linearno.ops.kernels.sums import parts_of, run_of, small_gradients, tile_of
 
 
 @triton.jit
@@ -23,7 +23,7 @@ def _phi(x, weight, bias, scale, slices, BIASED: tl.constexpr, PRODUCT: tl.const
 @triton.jit
 def _scatter(
     x_ptr, weight_ptr, scale_ptr, bias_ptr, value_ptr, out_ptr,
-    N, rows, WD, WM,
+    N, WD, WM,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
     BIASED: tl.constexpr, PRODUCT: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
@@ -43,7 +43,8 @@ def _scatter(
         other=0.0,
     ).to(kind)
     first = (head // H).to(tl.int64) * N
-    for start in range(part * rows, tl.minimum(part * rows + rows, N), BN):
+    begin, end = run_of(part, N, BN)
+    for start in range(begin, end, BN):
         n = start + tl.arange(0, BN)
         there = n < N
         row = (first + n) * H + head % H
@@ -56,7 +57,7 @@ def _scatter(
 @triton.jit
 def _scatter_back(
     x_ptr, weight_ptr, scale_ptr, bias_ptr, value_ptr, d_out_ptr, d_x_ptr, part_ptr,
-    N, rows, WD, WM,
+    N, WD, WM,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
     BIASED: tl.constexpr, PRODUCT: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
@@ -80,7 +81,8 @@ def _scatter_back(
     d_value = tl.zeros([BM, BE], tl.float32)
     d_bias = tl.zeros([BN, BM], tl.float32)
     first = (head // H).to(tl.int64) * N
-    for start in range(part * rows, tl.minimum(part * rows + rows, N), BN):
+    begin, end = run_of(part, N, BN)
+    for start in range(begin, end, BN):
         n = start + tl.arange(0, BN)
         there = n < N
         row = (first + n) * H + head % H
@@ -113,10 +115,10 @@ def scatter_forward(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | Non
     batch, points, heads, width = x.shape
     slices, values = value.shape[-2:]
     tile = tile_of(x, slices, backward=False)
-    parts, rows = split(x, tile["BN"])
+    parts = parts_of(x, tile["BN"])
     out = x.new_empty(batch, points, heads, values)
     _scatter[(parts, batch * heads)](
-        x, weight, scale, weight if bias is None else bias, value, out, points, rows, *weight.stride(),
+        x, weight, scale, weight if bias is None else bias, value, out, points, *weight.stride(),
         heads, slices, width, values, bias is not None, product_precision(x),
         pad(slices), pad(width), pad(values), **tile,
     )  # fmt: skip
@@ -131,11 +133,11 @@ def scatter_backward(
     batch, points, heads, width = x.shape
     slices, values = value.shape[-2:]
     tile = tile_of(x, slices, backward=True)
-    parts, rows = split(x, tile["BN"])
+    parts = parts_of(x, tile["BN"])
     d_x = torch.empty_like(x)
     sums = x.new_empty(batch * heads, parts, slices * (width + 1 + values), dtype=torch.float32)
     _scatter_back[(parts, batch * heads)](
-        x, weight, scale, weight if bias is None else bias, value, d_out, d_x, sums, points, rows,
+        x, weight, scale, weight if bias is None else bias, value, d_out, d_x, sums, points,
         *weight.stride(), heads, slices, width, values, bias is not None, product_precision(x),
         pad(slices), pad(width), pad(values), **tile,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from torch import Tensor
 from linearno.ops.beside import beside
 from linearno.ops.kernels.launch import pad, processors, product_precision
 
-WANTED = 4  # programs for each processor: enough to hide the wait for memory
+WANTED = 4  # programs for each processor: enough to hide the wait for memory, and all at once
 
 
 def tile_of(x: Tensor, slices: int, *, backward: bool) -> dict[str, int]:
@@ -20,12 +20,18 @@ def tile_of(x: Tensor, slices: int, *, backward: bool) -> dict[str, int]:
     return {"BN": points, "num_warps": 8 if wide > 128 else 4, "num_stages": 3}
 
 
-def split(x: Tensor, tile: int) -> tuple[int, int]:
-    """(parts, rows of a part): enough programs to fill the device, whole tiles in each."""
+def parts_of(x: Tensor, tile: int) -> int:
+    """Into how many runs the points of a head are cut: no more programs than the device holds at once."""
     batch, points, heads, _ = x.shape
-    wanted = max(1, -(-WANTED * processors(x.device) // max(1, batch * heads)))
-    rows = max(1, -(-points // (wanted * tile))) * tile
-    return -(-points // rows), rows
+    return max(1, min(-(-points // tile), WANTED * processors(x.device) // max(1, batch * heads)))
+
+
+@triton.jit
+def run_of(part, N, BN: tl.constexpr):
+    """Where a part's run of points begins and ends: whole tiles, and in each part as many, give or take one."""
+    tiles, parts, place = tl.cdiv(N, BN), tl.num_programs(0), part.to(tl.int64)
+    begin, end = place * tiles // parts, (place + 1) * tiles // parts
+    return begin.to(tl.int32) * BN, tl.minimum(end.to(tl.int32) * BN, N)
 
 
 @triton.jit
