@@ -28,7 +28,7 @@ def parts_of(x: Tensor, tile: int) -> int:
 
 @triton.jit
 def run_of(part, N, BN: tl.constexpr):
-    """Where a part's run of points begins and ends: whole tiles, and in each part as many, give or take one."""
+    """Where a part's run of points begins and ends: whole tiles, as many in each, give or take one."""
     tiles, parts, place = tl.cdiv(N, BN), tl.num_programs(0), part.to(tl.int64)
     begin, end = place * tiles // parts, (place + 1) * tiles // parts
     return begin.to(tl.int32) * BN, tl.minimum(end.to(tl.int32) * BN, N)
