@@ -13,7 +13,7 @@ from linearno.core.errors import UserError, require
 from linearno.core.provenance import commit, machine, versions
 from linearno.data import FieldData, FieldSpec, Scaler
 from linearno.models import MODELS
-from linearno.nn import PointTransformer
+from linearno.nn import Transformer
 from linearno.training import predict
 
 FORMAT = 1
@@ -27,7 +27,7 @@ class Bundle:
     `coords` are the points that all training samples shared, where they did: a question may leave them out.
     """
 
-    model: PointTransformer
+    model: Transformer
     scaler: Scaler
     spec: FieldSpec
     coords: Tensor | None
