@@ -2,6 +2,6 @@
 
 from linearno.bundle import load
 from linearno.core.version import VERSION as __version__
-from linearno.models import LinearNO, Transolver, from_published
+from linearno.models import CrossLinearNO, LinearNO, Transolver, from_published
 
-__all__ = ["LinearNO", "Transolver", "__version__", "from_published", "load"]
+__all__ = ["CrossLinearNO", "LinearNO", "Transolver", "__version__", "from_published", "load"]

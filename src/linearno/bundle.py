@@ -1,5 +1,6 @@
 """A trained surrogate as two files: `model.safetensors` and `model.json`. No pickle anywhere."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,16 +9,19 @@ import torch
 from torch import Tensor
 
 from linearno.core.artifacts import read_json, read_tensors, write_json, write_tensors
-from linearno.core.device import Precision, resolve_device
+from linearno.core.device import Precision, autocast, resolve_device, set_matmul_precision
 from linearno.core.errors import UserError, require
 from linearno.core.provenance import commit, machine, versions
-from linearno.data import FieldData, FieldSpec, Scaler
-from linearno.models import MODELS
-from linearno.nn import PointTransformer
+from linearno.data import FieldData, FieldSpec, Scaler, box_of, outside
+from linearno.models import MODELS, CrossLinearNO
+from linearno.nn import Transformer
+from linearno.ops import State
 from linearno.training import predict
 
 FORMAT = 1
 HOW = "give a run folder, as `linearno train` writes it"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Bundle:
     `coords` are the points that all training samples shared, where they did: a question may leave them out.
     """
 
-    model: PointTransformer
+    model: Transformer
     scaler: Scaler
     spec: FieldSpec
     coords: Tensor | None
@@ -56,6 +60,44 @@ class Bundle:
             self.model, self.scaler, data, batch=batch, device=self.device, precision=self.precision
         )
 
+    @torch.no_grad()
+    def encode(self, coords: Tensor, inputs: Tensor) -> "Field":
+        """The fields that observations inputs (S, K, C) at coords (K, X) or (S, K, X) tell of."""
+        model = self.model
+        if not isinstance(model, CrossLinearNO):
+            raise UserError(f"{type(model).__name__} answers where its inputs are: ask it with predict")
+        if inputs.dim() != 3:
+            raise UserError(f"observations are (samples, points, channels), got {tuple(inputs.shape)}")
+        if coords.shape[-2] != inputs.shape[-2]:
+            raise UserError(f"there are {coords.shape[-2]} coordinates for {inputs.shape[-2]} observations")
+        set_matmul_precision(self.precision)
+        places = self._places(coords, len(inputs))
+        values = self.scaler.inputs.encode(inputs.to(self.scaler.inputs.mean))
+        with autocast(self.precision, self.device):
+            return Field(self, model, model.encode(places, values))
+
+    def warn_outside(self, points: Tensor) -> None:
+        """Say in the log that points lie where no training point did, if it is known where those lay."""
+        if self.coords is None:
+            return
+        box = box_of(self.coords)
+        count = int(outside(points.to(box), box).sum())
+        if count:
+            sides = zip(self.spec.coords, *box.tolist(), strict=True)
+            where = ", ".join(f"{name} from {low:g} to {high:g}" for name, low, high in sides)
+            log.warning(
+                "%d of %d query points lie outside the box of the training points (%s): extrapolated",
+                count,
+                points.shape[:-1].numel(),
+                where,
+            )
+
+    def _places(self, points: Tensor, samples: int) -> Tensor:
+        """Points (N, X) of all samples or (S, N, X) of each, as the model takes them."""
+        if points.dim() == 3 and len(points) != samples:
+            raise UserError(f"there are points for {len(points)} samples and observations of {samples}")
+        return self.scaler.coords.encode(points.to(self.scaler.coords.mean)).expand(samples, -1, -1)
+
     def save(self, folder: Path) -> None:
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors |= {f"scaler.{name}": tensor for name, tensor in self.scaler.state_dict().items()}
@@ -79,6 +121,26 @@ class Bundle:
             "machine": machine(self.device),
             "versions": versions(),
         }
+
+
+@dataclass(frozen=True)
+class Field:
+    """Fields of S samples, each known from its observations; to be asked anywhere, in physical units."""
+
+    bundle: Bundle
+    model: CrossLinearNO
+    state: State
+
+    @torch.no_grad()
+    def query(self, points: Tensor, *, chunk: int = 2**16) -> Tensor:
+        """The outputs (S, N, C) at points (N, X), or (S, N, X) of each sample; `chunk` points at a time."""
+        bundle = self.bundle
+        bundle.warn_outside(points)
+        set_matmul_precision(bundle.precision)
+        parts = bundle._places(points, len(self.state.value)).split(chunk, dim=1)
+        with autocast(bundle.precision, bundle.device):
+            answers = [self.model.query(part, self.state).to(part.dtype) for part in parts]
+        return torch.cat([bundle.scaler.outputs.decode(answer).cpu() for answer in answers], dim=1)
 
 
 def load(folder: str | Path, device: str = "cpu") -> Bundle:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from linearno.metrics import relative_l2
+from linearno.metrics import relative_l2, relative_mae
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "losses.npz"
 
@@ -23,6 +23,19 @@ def test_each_sample_has_the_published_value():
     torch.testing.assert_close(
         relative_l2(published["rel/pred"], published["rel/true"]), published["rel/none"]
     )
+
+
+def test_the_mean_over_samples_is_the_published_relative_mae():
+    published = {name: torch.from_numpy(np.asarray(value)) for name, value in np.load(FIXTURE).items()}
+    errors = relative_mae(published["rel3/pred"], published["rel3/true"])
+    assert errors.shape == (2,)
+    assert errors.mean().item() == pytest.approx(published["rel3/relative_mae"].item(), rel=1e-6)
+
+
+def test_the_relative_mae_weighs_a_sample_by_its_own_truth():
+    truth = torch.tensor([[[3.0], [-1.0]], [[10.0], [0.0]]])
+    error = torch.tensor([[[1.0], [-1.0]], [[-1.0], [0.0]]])
+    torch.testing.assert_close(relative_mae(truth + error, truth), torch.tensor([1 / 2, 1 / 10]))
 
 
 def test_points_and_channels_form_one_norm():

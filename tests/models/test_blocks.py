@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from linearno import LinearNO, Transolver
+from linearno import CrossLinearNO, LinearNO, Transolver
 from linearno.nn import layers
 
 SMALL = {"width": 16, "depth": 2, "heads": 2, "slices": 5}
@@ -30,7 +30,7 @@ def test_blocks_of_points_give_what_all_points_give(model, grid, monkeypatch):
     assert torch.equal(inputs, before[1])
 
 
-@pytest.mark.parametrize("model", [LinearNO, Transolver])
+@pytest.mark.parametrize("model", [LinearNO, Transolver, CrossLinearNO])
 def test_blocks_run_again_in_the_backward_pass_give_the_same_gradients_and_keep_less(model):
     torch.manual_seed(0)
     built = model(coords=2, inputs=1, outputs=1, width=16, depth=3, heads=2, slices=5)

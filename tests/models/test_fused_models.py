@@ -1,5 +1,6 @@
 """Whole models with fused kernels are the models without, in value and gradient; compilers accept them."""
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -7,15 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from linearno import LinearNO, Transolver
+from linearno import CrossLinearNO, LinearNO, Transolver
 from linearno.ops import backend
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+SLOW = pytest.mark.skipif(DEVICE.type == "cpu", reason="takes minutes in Triton's interpreter")
 KINDS = {
     "LinearNO on a grid": (LinearNO, {"stem": "conv", "grid": (6, 5), "merge_layers": 2}),
     "LinearNO on points": (LinearNO, {"stem": "linear"}),
     "Transolver on a grid": (Transolver, {"stem": "conv", "grid": (6, 5)}),
     "Transolver on points": (Transolver, {"stem": "linear"}),
+    "Cross-LinearNO": (CrossLinearNO, {"mlp_ratio": 3}),
 }
 
 
@@ -29,10 +32,10 @@ def build(kind):
     return made.to(DEVICE), torch.rand(2, 30, 2, device=DEVICE), torch.randn(2, 30, 1, device=DEVICE)
 
 
-def answer(model, asked, how):
+def answer(model, asked, how, **more):
     model.zero_grad()
     with backend(how):
-        out = model(*asked)
+        out = model(*asked, **more)
         out.square().sum().backward()
     return out.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
@@ -60,6 +63,29 @@ def test_a_mesh_encoded_with_kernels_can_be_queried(kind):
             rtol=1e-4,
             atol=1e-5,
         )
+
+
+@pytest.mark.parametrize("slices", [48, pytest.param(256, marks=SLOW)])
+def test_a_completer_with_kernels_is_the_one_in_float64(slices):
+    """Heads of 12 numbers and 48 slices as in the published code, 256 as in the paper."""
+    torch.manual_seed(0)
+    model = CrossLinearNO(coords=2, inputs=1, outputs=1, width=24, depth=1, heads=2, slices=slices)
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            torch.nn.init.normal_(weight, std=0.3)
+    exact = copy.deepcopy(model).double().to(DEVICE)
+    model, seen = model.to(DEVICE), [torch.rand(2, 19, c, device=DEVICE) for c in (2, 1)]
+    points = torch.rand(2, 37, 2, device=DEVICE)
+    fused = answer(model, seen, "kernel", points=points)
+    plain = answer(exact, [part.double() for part in seen], "plain", points=points.double())
+    torch.testing.assert_close(fused[0].double(), plain[0], rtol=1e-4, atol=1e-5)
+    assert fused[1].keys() == plain[1].keys()
+    for name, grad in plain[1].items():
+        found = fused[1][name].double()
+        torch.testing.assert_close(found, grad, rtol=1e-3, atol=2e-4 * grad.abs().max().item())
+    with torch.no_grad(), backend("kernel"):
+        asked = model.query(points[:, :7], model.encode(*seen))
+    torch.testing.assert_close(asked.double(), plain[0][:, :7], rtol=1e-4, atol=1e-5)
 
 
 def compiled_equals_plain():

@@ -38,6 +38,9 @@ class Case:
     def run(self):
         model = from_published(self.weights, **self.options)
         inputs = {key: t.clone().requires_grad_() for key, t in self.inputs.items()}
+        if "query" in inputs:  # the completer takes observations as coordinates and value in one tensor
+            seen = inputs["obs"]
+            return model, inputs, model(seen[..., :2], seen[..., 2:], points=inputs["query"])
         alone = inputs["x"].dim() == 2  # the published car and AirfRANS models take one mesh without a batch
         x, fx, pos = (inputs.get(key) for key in ("x", "fx", "pos"))
         x, fx, pos = (t[None] if alone and t is not None else t for t in (x, fx, pos))
@@ -105,6 +108,9 @@ def test_what_contradicts_the_shapes_is_refused():
     plain = Case("linearno_plain")
     with pytest.raises(UserError, match="heads=8 was given, but the weights have 4 heads"):
         from_published(plain.weights, heads=8)
+    cross = Case("linearno_cross_completer")
+    with pytest.raises(UserError, match="a Cross-LinearNO takes no grid, unified_pos or coords"):
+        from_published(cross.weights, heads=4, unified_pos=8)
     with pytest.raises(UserError, match="not weights of a published LinearNO or Transolver"):
         from_published({"layer.weight": torch.zeros(2, 2)}, heads=4)
     without = {k: v for k, v in plain.weights.items() if k != "blocks.1.ln_2.bias"}

@@ -49,7 +49,9 @@ class StepCase:
 
     def build(self, device: torch.device) -> PointTransformer:
         torch.manual_seed(0)
-        return build_model(self.model, self.spec).to(device)
+        built = build_model(self.model, self.spec).to(device)
+        assert isinstance(built, PointTransformer)
+        return built
 
 
 def bench_step(

@@ -1,6 +1,7 @@
 """Samples, what they hold, how they are scaled, and the benchmarks they come from."""
 
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
+from linearno.data.box import box_of, outside
 from linearno.data.darcy import DarcyConfig
 from linearno.data.sample import FieldSpec, Sample
 from linearno.data.scaler import Scaler
@@ -15,4 +16,6 @@ __all__ = [
     "Sample",
     "Scaler",
     "Splits",
+    "box_of",
+    "outside",
 ]

@@ -1,8 +1,17 @@
 """Architectures behind one signature and one registry."""
 
+from linearno.models.cross_linearno import CrossLinearNO
 from linearno.models.linearno import LinearNO
 from linearno.models.published import from_published
 from linearno.models.registry import CONFIGS, MODELS, build_model
 from linearno.models.transolver import Transolver
 
-__all__ = ["CONFIGS", "MODELS", "LinearNO", "Transolver", "build_model", "from_published"]
+__all__ = [
+    "CONFIGS",
+    "MODELS",
+    "CrossLinearNO",
+    "LinearNO",
+    "Transolver",
+    "build_model",
+    "from_published",
+]

@@ -9,7 +9,7 @@ from linearno.models.registry import model
 from linearno.nn import (
     Linear,
     Mlp,
-    ModelConfig,
+    PointConfig,
     PointTransformer,
     SelfAttention,
     SliceAttention,
@@ -19,7 +19,7 @@ from linearno.nn.layers import make_stem
 from linearno.ops import Phi, Psi
 
 
-class LinearNOConfig(ModelConfig):
+class LinearNOConfig(PointConfig):
     """Published variants differ in stem, temperature and merge; the ablations in the last four fields."""
 
     name: Literal["linearno"] = "linearno"

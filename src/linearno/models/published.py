@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from linearno.core.errors import UserError, require
+from linearno.models.cross_linearno import CrossLinearNO
 from linearno.models.linearno import LinearNO
 from linearno.models.transolver import Transolver
-from linearno.nn import PointTransformer
+from linearno.nn import PointTransformer, Transformer
 
 AIRFRANS_BOX = ((-2.0, 4.0), (-1.5, 1.5))  # where AirfRANS puts its reference points
-COMPLETER = "cross_block.ln_1.weight"
 
 # Published name → ours. What stands in UNUSED is carried by the published models and never read by them.
 NAMES = [
@@ -35,6 +35,15 @@ NAMES = [
     (r"\.temp(?:er|re)ature_k$", ".temperature_key.value"),
 ]
 LINEARNO_NAMES = [(r"\.to_q\.", ".query."), (r"\.to_k\.", ".key."), (r"\.to_v\.", ".value.")]
+CROSS_NAMES = [
+    *LINEARNO_NAMES,
+    (r"^query_MLP\.linear_pre\.0\.", "place.0."),
+    (r"^query_MLP\.linear_post\.", "place.2."),
+    (r"^cross_block\.", "cross."),
+    (r"\.in_project_y\.", ".key_stem."),
+    (r"^ln\.", "norm."),
+    (r"^mlp2\.", "head."),
+]
 TRANSOLVER_NAMES = [
     (r"\.in_project_slice\.", ".query."),
     (r"\.temperature$", ".temperature_query.value"),
@@ -42,7 +51,9 @@ TRANSOLVER_NAMES = [
     (r"\.to_k\.", ".mix.key."),
     (r"\.to_v\.", ".mix.value."),
 ]
-UNUSED = {"linearno": r"\.Attn\.temperature$", "transolver": r"\.mlp_new\."}
+MODEL = {"linearno": LinearNO, "transolver": Transolver, "cross-linearno": CrossLinearNO}
+OWN_NAMES = {"linearno": LINEARNO_NAMES, "transolver": TRANSOLVER_NAMES, "cross-linearno": CROSS_NAMES}
+UNUSED = {"linearno": r"\.Attn\.temperature$", "transolver": r"\.mlp_new\.", "cross-linearno": r"(?!)"}
 
 
 def from_published(
@@ -52,8 +63,8 @@ def from_published(
     grid: tuple[int, ...] | None = None,
     unified_pos: int | None = None,
     coords: int | None = None,
-) -> PointTransformer:
-    """A LinearNO or Transolver with the weights of a published checkpoint (a state dict, or its file).
+) -> Transformer:
+    """A LinearNO, Transolver or Cross-LinearNO with published weights (a state dict, or its file).
 
     Shapes tell the variant, its sizes and depth. They do not tell
     grid         the mesh of a model with convolutions or with a unified position on a mesh: (rows, columns)
@@ -66,16 +77,22 @@ def from_published(
     if "preprocess.linear_pre.0.weight" not in weights or "blocks.0.Attn.to_q.weight" not in weights:
         some = ", ".join(list(weights)[:3])
         raise UserError(f"these are not weights of a published LinearNO or Transolver (found {some} …)")
-    if COMPLETER in weights:
-        raise UserError("these are weights of the cross-attention completer, which is another model")
-    name = "transolver" if "blocks.0.Attn.in_project_slice.weight" in weights else "linearno"
     if "blocks.0.Attn.proj_temperature.0.weight" in weights:
         raise UserError("these are weights of Transolver++, which is another model")
-    settings = _settings(weights, name) | _place(weights, name, grid, unified_pos or None)
+    name = "transolver" if "blocks.0.Attn.in_project_slice.weight" in weights else "linearno"
+    if "cross_block.ln_1.weight" in weights:
+        name = "cross-linearno"
+    settings = _settings(weights, name)
     if settings["heads"] != heads:
         raise UserError(f"heads={heads} was given, but the weights have {settings['heads']} heads")
-    sizes = _sizes(weights, settings["unified"], 2 if grid is None else len(grid), coords)
-    model = (LinearNO if name == "linearno" else Transolver)(**sizes, **settings)
+    if name == "cross-linearno":
+        if grid or unified_pos or coords:
+            raise UserError("a Cross-LinearNO takes no grid, unified_pos or coords: its shapes tell all")
+        sizes = _cross_sizes(weights)
+    else:
+        settings |= _point_settings(weights, name) | _place(weights, name, grid, unified_pos or None)
+        sizes = _sizes(weights, settings["unified"], 2 if grid is None else len(grid), coords)
+    model = MODEL[name](**sizes, **settings)
     _load(model, weights, name)
     return model
 
@@ -111,17 +128,29 @@ def _sizes(
     return {"coords": coords, "inputs": features - coords, "outputs": outputs}
 
 
+def _cross_sizes(weights: Mapping[str, Tensor]) -> dict[str, int]:
+    """Here coordinates and inputs have a layer each."""
+    coords, inputs = (weights[f"{lift}.linear_pre.0.weight"].shape[1] for lift in ("query_MLP", "preprocess"))
+    return {"coords": coords, "inputs": inputs, "outputs": len(weights["mlp2.bias"])}
+
+
 def _settings(weights: Mapping[str, Tensor], name: str) -> dict[str, Any]:
-    """What the shapes tell."""
+    """What the shapes tell of any model."""
     width = weights["preprocess.linear_post.bias"].shape[0]
     head_width = weights["blocks.0.Attn.to_v.weight"].shape[0]
     scores = "in_project_slice" if name == "transolver" else "to_q"
-    settings: dict[str, Any] = {
+    return {
         "width": width,
         "depth": 1 + max(int(key.split(".")[1]) for key in weights if key.startswith("blocks.")),
         "heads": width // head_width,
         "slices": weights[f"blocks.0.Attn.{scores}.weight"].shape[0],
         "mlp_ratio": weights["blocks.0.mlp.linear_pre.0.bias"].shape[0] // width,
+    }
+
+
+def _point_settings(weights: Mapping[str, Tensor], name: str) -> dict[str, Any]:
+    """And of one that answers where its inputs are."""
+    settings: dict[str, Any] = {
         "stem": "conv" if weights["blocks.0.Attn.in_project_x.weight"].dim() > 2 else "linear",
         "time": "time_fc.0.weight" in weights,
     }
@@ -153,10 +182,10 @@ def _place(
     return {"grid": None, "unified": {"ref": ref, "place": "coords"}}
 
 
-def _load(model: PointTransformer, weights: Mapping[str, Tensor], name: str) -> None:
+def _load(model: Transformer, weights: Mapping[str, Tensor], name: str) -> None:
     """Fill the model under our names; what the published model never reads is kept, so that counts agree."""
-    names = NAMES + (LINEARNO_NAMES if name == "linearno" else TRANSOLVER_NAMES)
-    if model.config.stem == "conv":
+    names = NAMES + OWN_NAMES[name]
+    if isinstance(model, PointTransformer) and model.config.stem == "conv":
         names = [*names, (r"(stem)\.", r"\1.conv.")]
     ours, unused = {}, {}
     for key, tensor in weights.items():

@@ -6,12 +6,12 @@ from typing import TypeVar
 
 from linearno.core.registry import Registry
 from linearno.data import FieldSpec
-from linearno.nn import ModelConfig, PointTransformer
+from linearno.nn import ModelConfig, Transformer
 
-MODELS: Registry[Callable[..., PointTransformer]] = Registry("model")
+MODELS: Registry[Callable[..., Transformer]] = Registry("model")
 CONFIGS: Registry[type[ModelConfig]] = Registry("model")
 
-M = TypeVar("M", bound=type[PointTransformer])
+M = TypeVar("M", bound=type[Transformer])
 
 
 def model(name: str, config: type[ModelConfig]) -> Callable[[M], M]:
@@ -36,10 +36,10 @@ def model(name: str, config: type[ModelConfig]) -> Callable[[M], M]:
     return add
 
 
-def build_model(config: ModelConfig, spec: FieldSpec) -> PointTransformer:
+def build_model(config: ModelConfig, spec: FieldSpec) -> Transformer:
     """The model that `config` describes, sized for the data that `spec` describes."""
     settings = config.model_dump(exclude={"name"})
-    if settings["grid"] is None and spec.grid is not None:
+    if "grid" in settings and settings["grid"] is None:
         settings["grid"] = spec.grid
     sizes = {"coords": len(spec.coords), "inputs": len(spec.inputs), "outputs": len(spec.outputs)}
     return MODELS[config.name](**sizes, **settings)

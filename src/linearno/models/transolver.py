@@ -5,14 +5,14 @@ from typing import Any, Literal
 from torch import nn
 
 from linearno.models.registry import model
-from linearno.nn import Linear, ModelConfig, PointTransformer, SelfAttention, SliceAttention, Temperature
+from linearno.nn import Linear, PointConfig, PointTransformer, SelfAttention, SliceAttention, Temperature
 from linearno.nn.layers import make_stem
 
 CLAMP = (0.1, 5.0)  # of the temperature, on structured meshes only
 EPS = 1e-5  # joins the denominator of the sum-norm
 
 
-class TransolverConfig(ModelConfig):
+class TransolverConfig(PointConfig):
     name: Literal["transolver"] = "transolver"
 
 

@@ -2,8 +2,8 @@
 
 from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition
 from linearno.nn.layers import GridConv, Linear, Mlp
-from linearno.nn.settings import ModelConfig, Unified
-from linearno.nn.skeleton import PointTransformer
+from linearno.nn.settings import ModelConfig, PointConfig, Unified
+from linearno.nn.skeleton import PointTransformer, Transformer
 from linearno.nn.slice_attention import SelfAttention, SliceAttention, Temperature
 
 __all__ = [
@@ -11,11 +11,13 @@ __all__ = [
     "Linear",
     "Mlp",
     "ModelConfig",
+    "PointConfig",
     "PointTransformer",
     "SelfAttention",
     "SliceAttention",
     "Temperature",
     "TimeEmbedding",
+    "Transformer",
     "Unified",
     "UnifiedPosition",
 ]

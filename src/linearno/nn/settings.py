@@ -17,16 +17,14 @@ class Unified(Config):
 
 
 class ModelConfig(Config):
+    """The sizes that every model of the family has."""
+
     name: str
     width: PositiveInt = 128
     depth: PositiveInt = 8
     heads: PositiveInt = 8
     slices: PositiveInt = 64  # M, the rank of the attention kernel
     mlp_ratio: PositiveInt = 1
-    stem: Literal["linear", "conv"] = "linear"
-    grid: tuple[PositiveInt, ...] | None = None  # taken from the data where it is not given
-    time: bool = False
-    unified: Unified | None = None
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> "ModelConfig":
@@ -36,6 +34,15 @@ class ModelConfig(Config):
                 f"the next that is: {self.width + -self.width % self.heads}"
             )
         return self
+
+
+class PointConfig(ModelConfig):
+    """And what a model knows of the points that it answers at."""
+
+    stem: Literal["linear", "conv"] = "linear"
+    grid: tuple[PositiveInt, ...] | None = None  # taken from the data where it is not given
+    time: bool = False
+    unified: Unified | None = None
 
     def require_grid(self) -> tuple[int, ...]:
         if self.grid is None:

@@ -1,9 +1,10 @@
-"""The skeleton that LinearNO and Transolver share: lift, blocks of attention and MLP, head.
+"""The skeleton that the models of the family share: lift, blocks of attention and MLP, head.
 
 Axes: B batch, N points, X coordinates, C channels, W width.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -14,7 +15,7 @@ from linearno.core.device import keep_freed_memory
 from linearno.core.errors import UserError
 from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition, unit_grid
 from linearno.nn.layers import GridConv, Linear, Mlp, add_into, add_norm, pointwise
-from linearno.nn.settings import ModelConfig, Unified
+from linearno.nn.settings import ModelConfig, PointConfig, Unified
 from linearno.nn.slice_attention import SliceAttention
 from linearno.ops import State
 from linearno.ops.pointwise import Stream, norm_linear
@@ -55,19 +56,55 @@ class Block(nn.Module):
         return Stream(pointwise(finish, stream.close(), x, in_place=True)), state
 
 
-class PointTransformer(nn.Module):
+class Transformer(nn.Module):
+    """Blocks on a residual stream, then a norm and a linear head. What comes before is a model's own."""
+
+    blocks: nn.ModuleList
+    norm: nn.LayerNorm
+    head: Linear
+
+    def __init__(self, config: ModelConfig, sizes: dict[str, int]):
+        super().__init__()
+        keep_freed_memory()
+        self.config, self.sizes = config, sizes
+        self.recompute = False  # keep only what enters each block, and run it again in the backward pass
+
+    def slice_weights(self, *asked: Any, **more: Any) -> Iterator[tuple[Tensor, Tensor]]:
+        """φ and ψ (B, H, N, M) of each layer in turn, for the question that `forward` takes."""
+        raise NotImplementedError
+
+    def _run(self, block: nn.Module, stream: Stream, state: State | None = None) -> tuple[Stream, State]:
+        if not (self.recompute and torch.is_grad_enabled()):
+            return block(stream, state)
+        return checkpoint(block, stream, state, use_reentrant=False, preserve_rng_state=False)
+
+    def _head(self, stream: Stream) -> Tensor:
+        """In the residual stream's own precision: the answer is rounded no further."""
+        norm, head = self.norm, self.head
+
+        def answer(stream: Stream) -> Tensor:
+            return norm_linear(stream, norm.weight, norm.bias, norm.eps, head.weight, head.bias)
+
+        with torch.autocast(stream.h.device.type, enabled=False):
+            if torch.is_grad_enabled():
+                return answer(stream)
+            return pointwise(lambda h: answer(Stream(h)), stream.close())
+
+
+class PointTransformer(Transformer):
     """Fields at N points to fields at the same points, for any N that the stem accepts.
 
     A model of the family is this with its own `attention`. The published ones differ further in whether the
     placeholder joins when inputs are given, and in how convolutions are initialised.
     """
 
+    config: PointConfig
     grid_points: Tensor | None
     grid_distances: Tensor | None
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: PointConfig,
         *,
         coords: int,
         inputs: int,
@@ -76,11 +113,8 @@ class PointTransformer(nn.Module):
         always_placeholder: bool = False,
         init_conv: Callable[[Tensor], Tensor] | None = None,
     ):
-        super().__init__()
-        keep_freed_memory()
-        self.config, self.sizes = config, {"coords": coords, "inputs": inputs, "outputs": outputs}
+        super().__init__(config, {"coords": coords, "inputs": inputs, "outputs": outputs})
         self.always_placeholder = always_placeholder
-        self.recompute = False  # keep only what enters each block, and run it again in the backward pass
         self.unified: UnifiedPosition | None = None
         self.register_buffer("grid_points", None, persistent=False)
         self.register_buffer("grid_distances", None, persistent=False)
@@ -93,7 +127,7 @@ class PointTransformer(nn.Module):
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(config.width)
         self.head = Linear(config.width, outputs)
-        self.apply(lambda module: _initialise(module, init_conv))
+        self.apply(lambda module: initialise(module, init_conv))
         self.placeholder = nn.Parameter(torch.rand(config.width) / config.width)
 
     def forward(
@@ -157,23 +191,6 @@ class PointTransformer(nn.Module):
             raise UserError(f"this model takes {'no' if self.time is None else 'a'} time input")
         return Stream(h if self.time is None or time is None else h + self.time(time))
 
-    def _run(self, block: nn.Module, stream: Stream) -> tuple[Stream, State]:
-        if not (self.recompute and torch.is_grad_enabled()):
-            return block(stream)
-        return checkpoint(block, stream, use_reentrant=False, preserve_rng_state=False)
-
-    def _head(self, stream: Stream) -> Tensor:
-        """In the residual stream's own precision: the answer is rounded no further."""
-        norm, head = self.norm, self.head
-
-        def answer(stream: Stream) -> Tensor:
-            return norm_linear(stream, norm.weight, norm.bias, norm.eps, head.weight, head.bias)
-
-        with torch.autocast(stream.h.device.type, enabled=False):
-            if torch.is_grad_enabled():
-                return answer(stream)
-            return pointwise(lambda h: answer(Stream(h)), stream.close())
-
     def _measure_from(self, unified: Unified, coords: int) -> None:
         axes = coords
         if unified.place == "grid":
@@ -215,7 +232,8 @@ class PointTransformer(nn.Module):
             raise UserError("φ normalised over the points cannot be queried elsewhere; use phi='M'")
 
 
-def _initialise(module: nn.Module, init_conv: Callable[[Tensor], Tensor] | None) -> None:
+def initialise(module: nn.Module, init_conv: Callable[[Tensor], Tensor] | None = None) -> None:
+    """As the published models are drawn: `module.apply(initialise)`."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         if module.bias is not None:

@@ -1,6 +1,7 @@
 """One attention module, whose settings are the models of the family.
 
-Axes: B batch, N points, W width, H heads, D head width (W = H·D, head-major), M slices.
+Axes: B batch, N points, K points that are gathered where others ask, W width, H heads,
+D head width (W = H·D, head-major), M slices.
 """
 
 import torch
@@ -58,6 +59,7 @@ class SliceAttention(nn.Module):
     key       scores of ψ; None ties them to the query's
     value     V = value(X), without a bias: it acts on M slices, not N points; None takes V = X
     value_stem  V = value_stem(h) instead, a second stem (Transolver)
+    key_stem  ψ and V made from key_stem(h) instead: points that are gathered need not be those that ask
     mix       G, any module on the slices; None is the identity
     """
 
@@ -71,6 +73,7 @@ class SliceAttention(nn.Module):
         key: nn.Linear | None = None,
         value: nn.Linear | None = None,
         value_stem: nn.Module | None = None,
+        key_stem: nn.Module | None = None,
         mix: nn.Module | None = None,
         temperature_query: Temperature | None = None,
         temperature_key: Temperature | None = None,
@@ -81,7 +84,7 @@ class SliceAttention(nn.Module):
         super().__init__()
         self.heads, self.phi, self.psi, self.eps = heads, phi, psi, eps
         self.stem, self.merge, self.query, self.key = stem, merge, query, key
-        self.value, self.value_stem, self.mix = value, value_stem, mix
+        self.value, self.value_stem, self.key_stem, self.mix = value, value_stem, key_stem, mix
         self.temperature_query, self.temperature_key = temperature_query, temperature_key
 
     def forward(self, h: Features, state: State | None = None) -> tuple[Features, State]:
@@ -95,12 +98,19 @@ class SliceAttention(nn.Module):
         Without a state the points of `h` are gathered; with one they only ask.
         """
         x, normaliser = self._split(self.stem(h)), None
-        if state is None:
+        if state is None and self.key_stem is None:
             x, state = self._gather(x, h)
+        elif state is None:
+            state = self.gather(h)
         if self.phi == "N":
             w_query, scale_query, bias_query = self._query()
             normaliser = gather(x, w_query, scale_query, bias=bias_query)
         return x, state, normaliser
+
+    def gather(self, h: Features) -> State:
+        """What the slices hold of the points of `h`, for others to ask. Without a mix, and with ψ over N, the
+        states of parts merge into the state of the whole."""
+        return self._gather(self._split((self.key_stem or self.stem)(h)), h)[1]
 
     def decode(self, x: Heads, state: State, normaliser: State | None = None) -> Features:
         """The output at points with features `x`: each on its own."""
@@ -108,11 +118,18 @@ class SliceAttention(nn.Module):
         out = scatter(x, w_query, scale_query, state, bias=bias_query, normaliser=normaliser)
         return self.merge(out.flatten(-2))
 
-    def weights(self, h: Features) -> tuple[Weights, Weights]:
-        """φ and ψ of this layer as matrices, for pictures and ranks."""
+    def weights(
+        self, h: Features, gathered: Float[Tensor, "B K W"] | None = None
+    ) -> tuple[Weights, Float[Tensor, "B H K M"]]:
+        """φ at the points of `h` and ψ at the `gathered` ones (the same by default) as matrices, for pictures
+        and ranks."""
+        keys = (self.key_stem or self.stem)(h if gathered is None else gathered)
+        return self._weights(self.stem(h))[0], self._weights(keys)[1]
+
+    def _weights(self, features: Tensor) -> tuple[Tensor, Tensor]:
         (w_query, scale_query, bias_query), (w_key, scale_key, bias_key) = self._query(), self._key()
         return slice_weights(
-            self._split(self.stem(h)),
+            self._split(features),
             w_query,
             w_key,
             scale_query,

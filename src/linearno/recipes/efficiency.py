@@ -52,7 +52,9 @@ def cost(name: str, published: Published) -> Cost:
 
 def build(name: str, published: Published) -> PointTransformer:
     sizes = {"coords": published.coords, "inputs": published.inputs, "outputs": published.outputs}
-    return MODELS[name](**sizes, **published.settings[name])
+    built = MODELS[name](**sizes, **published.settings[name])
+    assert isinstance(built, PointTransformer)
+    return built
 
 
 def shape_of(model: PointTransformer, points: int) -> Shape:

@@ -1,0 +1,133 @@
+"""Cross-LinearNO: a field from observations at other points (arXiv 2511.06294, appendix E).
+
+Axes: B batch, K observations, N query points, X coordinates, C channels, H heads, M slices.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from pydantic import PositiveInt
+from torch import Tensor, nn
+
+from linearno.core.errors import UserError
+from linearno.models.registry import model
+from linearno.nn import Linear, Mlp, ModelConfig, SliceAttention, Transformer
+from linearno.nn.layers import add_norm, pointwise
+from linearno.nn.skeleton import Block, initialise
+from linearno.ops import State
+from linearno.ops.pointwise import Stream
+
+Observed = Float[Tensor, "B K X"]
+Values = Float[Tensor, "B K C_in"]
+Points = Float[Tensor, "B N X"]
+Output = Float[Tensor, "B N C_out"]
+
+
+class CrossLinearNOConfig(ModelConfig):
+    """The defaults are those of the published code; `depth` counts the blocks before the crossing."""
+
+    name: Literal["cross-linearno"] = "cross-linearno"
+    width: PositiveInt = 96
+    depth: PositiveInt = 4
+    slices: PositiveInt = 48
+    mlp_ratio: PositiveInt = 3
+
+
+class CrossBlock(Block):
+    """A block whose slices are gathered at other points than those that ask."""
+
+    def gather(self, stream: Stream) -> State:
+        """The published block reads the observations through the norm that its own MLP has."""
+        return self.attention.gather(add_norm(self.norm_mlp, stream)[1])
+
+
+@model("cross-linearno", CrossLinearNOConfig)
+class CrossLinearNO(Transformer):
+    """A field at any points from observations at others: Cross-LinearNO (Hu et al., 2026).
+
+    >>> model = CrossLinearNO(coords=2, inputs=1, outputs=1)
+    >>> state = model.encode(coords, u)  # (B, K, 2), (B, K, 1) → H·M·(D + 2) numbers a sample, for any K
+    >>> model.query(points, state)  # (B, N, 2) → (B, N, 1)
+    """
+
+    def __init__(self, *, coords: int, inputs: int, outputs: int, **settings: Any):
+        cfg = CrossLinearNOConfig.make(settings)
+        if inputs < 1:
+            raise UserError("Cross-LinearNO completes a field from observations: it needs inputs=1 or more")
+        super().__init__(cfg, {"coords": coords, "inputs": inputs, "outputs": outputs})
+        width = cfg.width
+        self.lift = Mlp(inputs, 2 * width, width, exact=True)
+        self.place = Mlp(coords, 2 * width, width, exact=True)  # of observations and of query points
+        self.blocks = nn.ModuleList(Block(width, cfg.mlp_ratio, _attention(cfg)) for _ in range(cfg.depth))
+        self.cross = CrossBlock(width, cfg.mlp_ratio, _attention(cfg, key_stem=Linear(width, width)))
+        self.norm = nn.LayerNorm(width)
+        self.head = Linear(width, outputs)
+        self.apply(initialise)
+
+    def forward(self, coords: Observed, inputs: Values, *, points: Points | None = None) -> Output:
+        """The field at `points`, by default where it was observed."""
+        return self.query(coords if points is None else points, self.encode(coords, inputs))
+
+    def encode(self, coords: Observed, inputs: Values) -> State:
+        """What the slices know of the field from these observations: all that a query needs."""
+        stream = self._observe(coords, inputs)
+        for block in self.blocks:
+            stream, _ = self._run(block, stream)
+        return self.cross.gather(stream)
+
+    def query(self, points: Points, state: State) -> Output:
+        """The field at any points, each on its own."""
+        return self._head(self._run(self.cross, Stream(self._place(points)), state)[0])
+
+    def slice_weights(
+        self, coords: Observed, inputs: Values, *, points: Points | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """φ and ψ (B, H, K, M) of each block in turn, then of the crossing: φ (B, H, N, M) at `points`."""
+        stream = self._observe(coords, inputs)
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            yield block.attention.weights(add_norm(block.norm_attention, stream)[1])
+            stream, _ = block(stream)
+        asking = Stream(self._place(coords if points is None else points))
+        gathered = add_norm(self.cross.norm_mlp, stream)[1]
+        yield self.cross.attention.weights(add_norm(self.cross.norm_attention, asking)[1], gathered)
+
+    def _observe(self, coords: Tensor, inputs: Tensor) -> Stream:
+        if inputs.shape[-1] != self.sizes["inputs"]:
+            raise UserError(
+                f"this model takes {self.sizes['inputs']} values an observation, got {inputs.shape[-1]}"
+            )
+        if not inputs.shape[-2]:
+            raise UserError("there are no observations: a field is completed from one or more")
+        _require_finite("observations", "values", inputs)
+        return Stream(self._place(coords), more=pointwise(self.lift, inputs))
+
+    def _place(self, points: Tensor) -> Tensor:
+        if points.shape[-1] != self.sizes["coords"]:
+            raise UserError(f"this model takes {self.sizes['coords']} coordinates, got {points.shape[-1]}")
+        _require_finite("points", "coordinates", points)
+        return pointwise(self.place, points).to(points.dtype)  # the stream keeps the type of the data
+
+
+def _attention(cfg: CrossLinearNOConfig, key_stem: nn.Module | None = None) -> SliceAttention:
+    width, head_width = cfg.width, cfg.width // cfg.heads
+    return SliceAttention(
+        heads=cfg.heads,
+        stem=Linear(width, width),
+        key_stem=key_stem,
+        merge=Mlp(width, width, width),
+        query=nn.Linear(head_width, cfg.slices, bias=False),
+        key=nn.Linear(head_width, cfg.slices, bias=False),
+        value=nn.Linear(head_width, head_width, bias=False),
+    )
+
+
+def _require_finite(what: str, part: str, numbers: Tensor) -> None:
+    """One bad observation would spoil every answer. A compiled or captured step cannot stop to look."""
+    if torch.compiler.is_compiling() or (numbers.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return
+    bad = int((~numbers.isfinite()).any(dim=-1).sum())
+    if bad:
+        raise UserError(f"{bad} {what} have {part} that are NaN or infinite; leave them out")

@@ -1,0 +1,93 @@
+"""A bundle of a model that completes fields: saved, loaded, and asked in physical units."""
+
+import logging
+
+import pytest
+import torch
+
+from linearno import CrossLinearNO, LinearNO, load
+from linearno.bundle import Bundle
+from linearno.core.errors import UserError
+from linearno.data import FieldSpec, Sample, Scaler, box_of, outside
+
+SPEC = FieldSpec(
+    coords=("x", "t"), inputs=("u observed",), outputs=("u",), scaled=("coords", "inputs", "outputs")
+)
+SMALL = {"width": 24, "depth": 2, "heads": 3, "slices": 5}
+
+
+@pytest.fixture
+def bundle():
+    torch.manual_seed(0)
+    coords = torch.rand(50, 2) * torch.tensor([4.0, 0.5]) + torch.tensor([-1.0, 0.25])
+    values = 3 + 2 * torch.randn(6, 50, 1)
+    scaler = Scaler.fit(SPEC, Sample(coords.expand(6, -1, -1), values, values - 1))
+    return Bundle(CrossLinearNO(coords=2, inputs=1, outputs=1, **SMALL), scaler, SPEC, coords, "test", 0)
+
+
+def test_a_saved_completer_answers_the_same_when_it_is_loaded(bundle, tmp_path):
+    bundle.save(tmp_path)
+    seen, values, points = bundle.coords[:9], torch.randn(2, 9, 1), bundle.coords[20:]
+    there = load(tmp_path)
+    assert isinstance(there.model, CrossLinearNO)
+    before, after = (each.encode(seen, values).query(points) for each in (bundle, there))
+    assert torch.equal(before, after)
+
+
+def test_a_field_is_asked_in_physical_units_at_any_points(bundle):
+    seen, values, points = bundle.coords[:9], torch.randn(2, 9, 1), bundle.coords[20:]
+    scaler = bundle.scaler
+    with torch.no_grad():
+        whole = bundle.model(
+            scaler.coords.encode(seen).expand(2, -1, -1),
+            scaler.inputs.encode(values),
+            points=scaler.coords.encode(points).expand(2, -1, -1),
+        )
+    field = bundle.encode(seen.double(), values.double())  # any type will do
+    torch.testing.assert_close(field.query(points), scaler.outputs.decode(whole))
+    torch.testing.assert_close(field.query(points, chunk=7), field.query(points))
+    each = torch.stack([points, points.flip(0)])
+    torch.testing.assert_close(field.query(each)[1], field.query(points)[1].flip(0))
+    torch.testing.assert_close(field.query(seen), bundle.predict(values, seen, batch=2))
+
+
+def test_points_outside_the_training_box_are_answered_with_one_warning(bundle, caplog):
+    field = bundle.encode(bundle.coords[:9], torch.randn(1, 9, 1))
+    with caplog.at_level(logging.WARNING):
+        field.query(bundle.coords)
+        assert not caplog.records
+        points = torch.cat([bundle.coords, torch.tensor([[9.0, 0.5], [0.0, 0.9]])])
+        assert field.query(points, chunk=10).isfinite().all()
+    (record,) = caplog.records
+    lows, highs = box_of(bundle.coords)
+    x, t = (f"{name} from {lows[i]:g} to {highs[i]:g}" for i, name in enumerate("xt"))
+    place = f"outside the box of the training points ({x}, {t})"
+    assert record.getMessage() == f"2 of 52 query points lie {place}: extrapolated"
+
+
+def test_where_the_training_points_are_not_known_nothing_is_said(bundle, caplog):
+    unknown = Bundle(bundle.model, bundle.scaler, SPEC, None, "test", 0)
+    with caplog.at_level(logging.WARNING):
+        unknown.encode(bundle.coords[:9], torch.randn(1, 9, 1)).query(torch.full((3, 2), 99.0))
+    assert not caplog.records
+
+
+def test_a_box_holds_its_faces():
+    points = torch.tensor([[[0.0, 1.0], [2.0, 3.0]], [[1.0, 5.0], [0.5, 2.0]]])
+    box = box_of(points)
+    assert box.tolist() == [[0.0, 1.0], [2.0, 5.0]]
+    assert not outside(points, box).any()
+    assert outside(torch.tensor([[0.0, 0.9], [2.1, 3.0], [2.0, 5.0]]), box).tolist() == [True, True, False]
+
+
+def test_questions_that_do_not_fit_are_refused(bundle):
+    coords, values = bundle.coords[:9], torch.randn(2, 9, 1)
+    with pytest.raises(UserError, match="9 coordinates for 8 observations"):
+        bundle.encode(coords, values[:, :8])
+    with pytest.raises(UserError, match=r"observations are \(samples, points, channels\), got \(9, 1\)"):
+        bundle.encode(coords, values[0])
+    with pytest.raises(UserError, match="points for 3 samples and observations of 2"):
+        bundle.encode(coords, values).query(torch.rand(3, 4, 2))
+    pointwise = LinearNO(coords=2, inputs=1, outputs=1, **SMALL)
+    with pytest.raises(UserError, match="LinearNO answers where its inputs are: ask it with predict"):
+        Bundle(pointwise, bundle.scaler, SPEC, None, "test", 0).encode(coords, values)
