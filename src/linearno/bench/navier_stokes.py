@@ -41,13 +41,15 @@ def resample(w: Float[Tensor, "B K K"], size: int) -> Float[Tensor, "B k k"]:
     return irfft2(new, s=(size, size)) * (size / old) ** 2
 
 
-def solve(one: Contestant, w: Float[Tensor, "B K K"], frames: int) -> Float[Tensor, "B K K T"]:
+def solve(one: Contestant, w: Float[Tensor, "B K K"], frames: int) -> Float[Tensor, "B k k T"]:
     """Its frames of the benchmark's flow from `w`, in float64."""
     dtype = DTYPES[one.dtype]
     start = w if one.resolution == w.shape[-1] else resample(w, one.resolution)
     force = benchmark_force(one.resolution).to(w.device, dtype)
-    settings = {"viscosity": VISCOSITY, "frames": frames, "scheme": one.scheme, "dt": one.dt}
-    return solve_navier_stokes(start.to(dtype), force, **settings).double()
+    found = solve_navier_stokes(
+        start.to(dtype), force, viscosity=VISCOSITY, frames=frames, scheme=one.scheme, dt=one.dt
+    )
+    return found.double()
 
 
 def compare_schemes(

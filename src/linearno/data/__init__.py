@@ -2,6 +2,7 @@
 
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
 from linearno.data.darcy import DarcyConfig
+from linearno.data.navier_stokes import NavierStokesConfig
 from linearno.data.sample import FieldSpec, Sample
 from linearno.data.scaler import Scaler
 
@@ -12,6 +13,7 @@ __all__ = [
     "DataConfig",
     "FieldData",
     "FieldSpec",
+    "NavierStokesConfig",
     "Sample",
     "Scaler",
     "Splits",
