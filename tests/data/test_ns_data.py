@@ -268,3 +268,15 @@ def test_a_benchmark_without_schemes_refuses_one(serial, tmp_path):
         DATASETS["darcy"].generate(
             tmp_path, sizes=SIZES, resolution=11, seed=0, workers=1, tick=lambda n: None, scheme="rk4"
         )
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_makes_the_set_of_the_cpu_to_rounding(finished, tmp_path):
+    generate_ns(tmp_path, sizes=SIZES, resolution=16, seed=0, workers=1, tick=lambda n: None, device="cuda")
+    for split in SIZES:
+        np.testing.assert_array_equal(
+            np.load(tmp_path / f"{split}_a.npy"), np.load(finished / f"{split}_a.npy")
+        )
+        one, other = (np.load(root / f"{split}_u.npy")[..., :5] for root in (tmp_path, finished))
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-4)

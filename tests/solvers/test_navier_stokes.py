@@ -104,6 +104,19 @@ def test_a_flow_with_all_modes_takes_the_published_step_but_for_the_aliasing_of_
     assert np.abs(found.numpy() - slow).max() < 1e-6 * np.abs(slow).max()
 
 
+@pytest.mark.parametrize("size", [8, 9])
+def test_the_velocity_is_the_real_part_of_a_complex_transform_with_its_nyquist_modes(size):
+    w = torch.from_numpy(
+        np.random.default_rng(0).standard_normal((size, size))
+    )  # as strong there as anywhere
+    k = 2 * pi * torch.fft.fftfreq(size, 1 / size, dtype=torch.float64)
+    square = k[:, None] ** 2 + k**2
+    stream = torch.fft.fft2(w) / torch.where(square > 0, square, torch.inf)
+    expected = [torch.fft.ifft2(1j * k * stream).real, torch.fft.ifft2(-1j * k[:, None] * stream).real]
+    found = torch.fft.irfft2(flow_on(still(size), 0.0).curl[:, 0] * torch.fft.rfft2(w), s=(size, size))
+    torch.testing.assert_close(found, torch.stack(expected), rtol=0, atol=1e-14)
+
+
 def test_both_schemes_go_to_the_same_flow():
     w = torch.from_numpy(periodic_field(np.random.default_rng(0), 32))
     ours = solve(w, scheme="rk4")

@@ -65,7 +65,8 @@ def solve_navier_stokes(
     steps = _steps(interval, dt) if dt is not None else max(1, round(interval * chosen.steps(size)))
     # one at a time: a transform of many may round differently from a transform of one
     spectrum = torch.view_as_real(torch.stack([rfft2(one) for one in w.reshape(-1, size, size)]))
-    advance = _recorded(chosen.start(flow_on(f, viscosity), interval / steps), spectrum)
+    step = chosen.start(flow_on(f, viscosity), interval / steps)  # lives as long as its recording
+    advance = _recorded(step, spectrum)
     found = []
     for frame in range(1, frames + 1):
         for _ in range(steps):
@@ -133,7 +134,8 @@ def _steps(interval: float, dt: float) -> int:
 
 
 def _recorded(step: Step, w: Spectrum) -> Callable[[], None]:
-    """A call that is step(w); on CUDA the replay of a graph, which needs the same memory each time."""
+    """A call that is step(w); on CUDA the replay of a graph, which reads and writes where `step` and `w` lie
+    now, so both must outlive it."""
     if w.device.type != "cuda":
         return lambda: step(w)
     with torch.cuda.device(w.device):
