@@ -5,8 +5,10 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
+from scipy.io import savemat
 from typer.testing import CliRunner
 
 from linearno.cli.data import app
@@ -24,6 +26,7 @@ def test_the_list_names_every_benchmark_and_its_folder(type_):
     assert result.exit_code == 0
     assert "darcy" in result.output
     assert "data/darcy" in result.output
+    assert "data/ns" in result.output
 
 
 def test_a_set_is_made_checked_and_not_made_twice(type_, tmp_path):
@@ -53,6 +56,10 @@ def test_a_damaged_set_is_told_with_exit_code_2(type_, tmp_path):
         ("generate darsy", "did you mean 'darcy'?"),
         ("generate darcy --resolution 4 --out {}", "at least 5"),
         ("generate darcy --out {}/file", "cannot write to"),
+        ("generate darcy --scheme rk4 --out {}/set", "darcy has one scheme only; leave out --scheme"),
+        ("generate ns --scheme rk5 --out {}/set", "ns has no scheme 'rk5'; did you mean 'rk4'?"),
+        ("generate ns --resolution 200 --out {}/set", "resolution 200 does not fit"),
+        ("verify ns --root {}", "does not exist; run `linearno data generate ns"),
         ("generate darcy --device tpu9 --out {}/set", "device 'tpu9' is not known"),
         ("generate darcy --device meta --out {}/set", "device 'meta' is not supported"),
         ("verify darcy --root {}/nowhere", "does not exist; run `linearno data generate darcy"),
@@ -63,6 +70,34 @@ def test_mistakes_are_one_line_and_exit_code_2(type_, tmp_path, line, complaint)
     result = type_(line.format(tmp_path))
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
+    assert complaint in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_small_flow_is_made_with_the_scheme_that_was_asked_for(type_, tmp_path):
+    line = f"generate ns --train 2 --test 1 --resolution 16 --out {tmp_path}"
+    first = type_(f"{line} --scheme rk4")
+    assert first.exit_code == 0, first.output
+    assert "seed 0, resolution 16, train 2, test 1, scheme rk4; made in" in first.output
+    assert "already there, nothing to do" in type_(line).output  # the usual scheme
+    other = type_(f"{line} --scheme euler")
+    assert other.exit_code == 2
+    assert "holds another set (ns: seed 0, resolution 16, train 2, test 1, scheme rk4)" in other.stderr
+    assert "all is well" in type_(f"verify ns --root {tmp_path}").output
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"u": np.full((3, 8, 8, 20), np.nan)}, "u: sample 0 has NaN or infinite values"),
+        ({"u": np.zeros((3, 4, 4, 20))}, "u has shape (3, 4, 4, 20); expected (samples, n, n, frames)"),
+        ({"v": np.zeros((3, 8, 8, 20))}, "no variable 'u'"),
+    ],
+)
+def test_a_damaged_published_flow_is_one_line_and_exit_code_2(type_, tmp_path, fields, complaint):
+    savemat(tmp_path / "NavierStokes_V1e-5_N1200_T20.mat", {"a": np.zeros((3, 8, 8))} | fields)
+    result = type_(f"verify ns --root {tmp_path}")
+    assert result.exit_code == 2
     assert complaint in result.stderr
     assert result.stderr.count("\n") == 1
 

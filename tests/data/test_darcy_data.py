@@ -1,6 +1,5 @@
 import shutil
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -9,6 +8,7 @@ from scipy.io import savemat
 from linearno.core.errors import UserError
 from linearno.data import DATASETS
 from linearno.data.darcy import PUBLISHED, DarcyConfig, open_darcy, verify_darcy
+from tests.data.files import edit, write_v5, write_v73
 
 
 def config(root, **settings) -> DarcyConfig:
@@ -19,27 +19,10 @@ def arrays(root, split: str) -> dict[str, np.ndarray]:
     return {field: np.load(root / f"{split}_{field}.npy") for field in ("coeff", "sol")}
 
 
-def write_v5(path, fields: dict[str, np.ndarray]) -> None:
-    savemat(path, {name: values.astype(float) for name, values in fields.items()}, do_compression=True)
-
-
-def write_v73(path, fields: dict[str, np.ndarray]) -> None:
-    """As MATLAB does: HDF5 behind a header of 512 bytes, axes reversed."""
-    with h5py.File(path, "w", userblock_size=512) as file:
-        for name, values in fields.items():
-            file[name] = values.astype(float).T
-
-
 def publish(made, root, write=write_v5) -> None:
     root.mkdir(exist_ok=True)
     for split, name in PUBLISHED.items():
-        write(root / name, arrays(made, split))
-
-
-def edit(path, index, value) -> None:
-    array = np.load(path)
-    array[index] = value
-    np.save(path, array)
+        write(root / name, {field: values.astype(float) for field, values in arrays(made, split).items()})
 
 
 def test_point_k_is_at_column_k_mod_s_and_row_k_div_s_of_the_stored_grid(made):

@@ -1,12 +1,13 @@
 import numpy as np
-from scipy.fft import dctn
+import pytest
+from scipy.fft import dctn, fft2
 
-from linearno.solvers.random_fields import neumann_field
+from linearno.solvers.random_fields import neumann_field, periodic_field
 
 
-def draws(count: int, size: int) -> np.ndarray:
+def draws(count: int, size: int, draw=neumann_field) -> np.ndarray:
     rng = np.random.default_rng(0)
-    return np.stack([neumann_field(rng, size) for _ in range(count)])
+    return np.stack([draw(rng, size) for _ in range(count)])
 
 
 def test_cosine_modes_have_the_variance_of_the_inverse_operator():
@@ -25,11 +26,36 @@ def test_distinct_modes_are_uncorrelated():
     assert np.abs(correlation).max() < 5 / np.sqrt(2000)
 
 
-def test_every_draw_has_mean_zero():
-    assert np.abs(draws(5, 33).mean(axis=(1, 2))).max() < 1e-13
+def test_fourier_modes_have_the_variance_of_the_inverse_operator():
+    """E|mode (i, j)|² = K⁴ 7³ (4π²(i² + j²) + 49)^−2.5, Nyquist modes too."""
+    size, count = 16, 4000
+    variance = (np.abs(fft2(draws(count, size, periodic_field))) ** 2).mean(axis=0)
+    k = np.fft.fftfreq(size, 1 / size)
+    expected = size**4 * 7**3 / (4 * np.pi**2 * (k[:, None] ** 2 + k**2) + 49) ** 2.5
+    ratio = (variance / expected).ravel()[1:]
+    assert np.abs(ratio - 1).max() < 5 * np.sqrt(2 / count)  # as above, for the modes that are real
 
 
-def test_the_generator_alone_decides_the_draw():
-    one, same, other = (neumann_field(np.random.default_rng(seed), 9) for seed in (3, 3, 4))
+def test_a_periodic_field_has_about_the_deviation_of_the_published_start():
+    assert draws(200, 64, periodic_field).std() == pytest.approx(0.2, rel=0.1)
+
+
+def test_distinct_fourier_modes_are_uncorrelated():
+    modes = fft2(draws(2000, 6, periodic_field))[:, :3, 1:3].reshape(2000, 6)  # no two conjugate
+    correlation = np.corrcoef(np.concatenate([modes.real, modes.imag], axis=1).T) - np.eye(12)
+    assert np.abs(correlation).max() < 5 / np.sqrt(2000)
+
+
+both = pytest.mark.parametrize("draw", [neumann_field, periodic_field])
+
+
+@both
+def test_every_draw_has_mean_zero(draw):
+    assert np.abs(draws(5, 33, draw).mean(axis=(1, 2))).max() < 1e-13
+
+
+@both
+def test_the_generator_alone_decides_the_draw(draw):
+    one, same, other = (draw(np.random.default_rng(seed), 9) for seed in (3, 3, 4))
     np.testing.assert_array_equal(one, same)
     assert not np.allclose(one, other)

@@ -24,7 +24,10 @@ def _names() -> list[str]:
 Name = Annotated[str, typer.Argument(help="as `linearno data list` names it", autocompletion=_names)]
 Train = Annotated[int | None, typer.Option(min=1, help="samples to train on; the protocol's by default")]
 Test = Annotated[int | None, typer.Option(min=1, help="samples to test on; the protocol's by default")]
-Resolution = Annotated[int | None, typer.Option(min=1, help="points a side; as published by default")]
+Resolution = Annotated[
+    int | None, typer.Option(min=1, help="the solver's points a side; as published by default")
+]
+Scheme = Annotated[str | None, typer.Option(help="of a solver that has several; its usual one by default")]
 Seed = Annotated[int, typer.Option(min=0, help="the same seed gives the same samples")]
 Out = Annotated[Path | None, typer.Option(help="folder to fill; the benchmark's own by default")]
 Root = Annotated[Path | None, typer.Option(help="folder to check; the benchmark's own by default")]
@@ -58,6 +61,7 @@ def generate(
     out: Out = None,
     workers: Workers = None,
     device: Device = "auto",
+    scheme: Scheme = None,
 ) -> None:
     """Make a benchmark's files with its solver.
 
@@ -83,7 +87,7 @@ def generate(
         points = resolution or benchmark.resolution
         if points is None:
             raise UserError(f"{name} has no usual resolution; give one with --resolution")
-        plan = Plan.make({"seed": seed, "resolution": points, "sizes": sizes})
+        plan = Plan.make({"seed": seed, "resolution": points, "sizes": sizes, "scheme": scheme})
         _generate(name, benchmark, out or usual.root, plan, workers=workers or _cores(), device=device)
 
 
@@ -99,7 +103,7 @@ def _generate(name: str, benchmark: Benchmark, root: Path, plan: Plan, *, worker
                 made += count
                 advance(count)
 
-            settings = plan.model_dump()  # seed, resolution, sizes
+            settings = plan.model_dump()  # seed, resolution, sizes, scheme
             benchmark.generate(root, **settings, workers=workers, tick=tick, device=device)
     except KeyboardInterrupt:
         typer.echo(f"stopped; {made} samples are kept and the same command goes on from there", err=True)

@@ -3,6 +3,7 @@
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
 from linearno.data.box import box_of, outside
 from linearno.data.darcy import DarcyConfig
+from linearno.data.navier_stokes import NavierStokesConfig
 from linearno.data.sample import FieldSpec, Sample
 from linearno.data.scaler import Scaler
 
@@ -13,6 +14,7 @@ __all__ = [
     "DataConfig",
     "FieldData",
     "FieldSpec",
+    "NavierStokesConfig",
     "Sample",
     "Scaler",
     "Splits",

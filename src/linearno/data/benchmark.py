@@ -74,6 +74,7 @@ class Generate(Protocol):
         workers: int,
         tick: Callable[[int], None],
         device: str = "cpu",
+        scheme: str | None = None,
     ) -> None: ...
 
 

@@ -33,6 +33,7 @@ class Card(Config):
     seed: int
     resolution: int
     sizes: dict[str, int]  # split → samples
+    scheme: str | None = None  # of the solver, where it has several
     device: str = "cpu"  # that solved; another one gives the same numbers to rounding only
     files: dict[str, ArrayFile]  # file name → facts
     versions: dict[str, str]
@@ -73,9 +74,9 @@ def open_array(path: Path, *, how: str) -> ndarray:
         raise UserError(f"{path} is truncated or not a .npy file; {how}") from None
 
 
-def require_finite(values: ndarray, where: str, *, how: str) -> None:
-    """An error that names the first sample (axis 0) with a NaN or an infinity."""
-    for index, sample in enumerate(values):
+def require_finite(values: ndarray, where: str, *, how: str, first: int = 0) -> None:
+    """An error that names the first sample (axis 0, counted from `first`) with a NaN or an infinity."""
+    for index, sample in enumerate(values, start=first):
         if not np.isfinite(sample).all():
             raise UserError(f"{where}: sample {index} has NaN or infinite values; {how}")
 

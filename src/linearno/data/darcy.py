@@ -1,20 +1,31 @@
 """Darcy flow: from the permeability of a medium to the pressure in it, on a square grid."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy import ndarray
 from pydantic import PositiveInt
 
-from linearno.core.errors import UserError
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
-from linearno.data.card import CARD, array_name, card_problems, open_array, read_card, require_finite
-from linearno.data.generate import Plan, Recipe, batch_that_fits, generate, unfinished
-from linearno.data.matlab import mat_shape, read_mat
+from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
+from linearno.data.stored import (
+    Files,
+    Source,
+    Stored,
+    open_stored,
+    read_finite,
+    require_samples,
+    require_shape,
+    require_stride,
+    side_of,
+    stored_problems,
+    unit_square,
+)
 from linearno.solvers.darcy import darcy_samples, require_resolution
 
 FIELDS = ("coeff", "sol")
@@ -22,30 +33,18 @@ PUBLISHED = {
     "train": "piececonst_r421_N1024_smooth1.mat",
     "test": "piececonst_r421_N1024_smooth2.mat",
 }
+FILES = Files("darcy", dict.fromkeys(FIELDS, ("n", "n")), PUBLISHED)
 
 
 class DarcyConfig(DataConfig):
-    """Train on the first `train` samples of one file, test on the first `test` of another.
-
-    `source`: `auto` takes the published files where both lie in `root`, and the generated set otherwise.
-    """
+    """Train on the first `train` samples of one file, test on the first `test` of another."""
 
     name: Literal["darcy"] = "darcy"
     root: Path = Path("data/darcy")
     train: PositiveInt = 1000
     test: PositiveInt = 200
     stride: PositiveInt = 5  # 421 → 85 points a side
-    source: Literal["auto", "generated", "published"] = "auto"
-
-
-class Stored(NamedTuple):
-    """One array (samples, n, n) on disk, not read yet."""
-
-    split: str
-    field: str
-    path: Path
-    shape: tuple[int, ...]
-    read: Callable[[tuple[slice, ...]], ndarray]
+    source: Source = "auto"
 
 
 def open_darcy(cfg: DarcyConfig) -> Splits:
@@ -53,14 +52,16 @@ def open_darcy(cfg: DarcyConfig) -> Splits:
 
     Disk   {split}_{coeff,sol}.npy (S, n, n) as `generate` writes them, or the published MATLAB files
     Item   coords (N, 2), inputs (N, 1), targets (N, 1), N = s², s = (n − 1)/stride + 1
-    Point k of a sample is at row k div s and column k mod s of the stored grid, x = column/(s − 1) and
-    y = row/(s − 1): x varies fastest, as in the published protocol.
+    Points are those of the stored grid in the order of `unit_square`, as in the published protocol.
     """
-    arrays, source = _published(cfg.root) if _kind(cfg) == "published" else _generated(cfg.root)
+    arrays, source = open_stored(FILES, cfg.root, cfg.source)
+    stored = side_of(arrays)
     for array in arrays:
-        _require_fit(array, cfg, side=arrays[0].shape[-1])
+        require_shape(array, FILES, stored)
+        require_samples(array, {array.split: _count(array, cfg)})
+    require_stride(cfg.stride, stored, stored - 1)
     values = {(array.split, array.field): _read(array, cfg) for array in arrays}
-    side = (arrays[0].shape[-1] - 1) // cfg.stride + 1
+    side = (stored - 1) // cfg.stride + 1
     spec = FieldSpec(
         coords=("x", "y"),
         inputs=("coeff",),
@@ -68,86 +69,22 @@ def open_darcy(cfg: DarcyConfig) -> Splits:
         grid=(side, side),
         scaled=("inputs", "outputs"),
     )
-    x = torch.from_numpy(np.linspace(0, 1, side)).float()
-    coords = torch.cartesian_prod(x, x).flip(1)
     train, test = (
-        FieldData(spec, coords, values[split, "coeff"], values[split, "sol"]) for split in ("train", "test")
+        FieldData(spec, unit_square(side), values[split, "coeff"], values[split, "sol"])
+        for split in ("train", "test")
     )
     return Splits(train, test, source)
 
 
-def _kind(cfg: DarcyConfig) -> Literal["generated", "published"]:
-    if cfg.source != "auto":
-        return cfg.source
-    there = [(cfg.root / name).exists() for name in PUBLISHED.values()]
-    return "published" if all(there) or (any(there) and not (cfg.root / CARD).exists()) else "generated"
-
-
-def _how(root: Path) -> str:
-    """What to do when something is amiss in `root`."""
-    if stopped := unfinished(root):
-        return f"{stopped}: the command that began it goes on"
-    first = "remove the generated files, then " if (root / CARD).exists() else ""
-    return f"{first}run `linearno data generate darcy --out {root}`"
-
-
-def _generated(root: Path) -> tuple[list[Stored], str]:
-    card = read_card(root, how=_how(root))
-    arrays = []
-    for split in ("train", "test"):
-        for field in FIELDS:
-            path = root / array_name(split, field)
-            array = open_array(path, how=_how(root))
-            arrays.append(Stored(split, field, path, array.shape, array.__getitem__))
-    made = f"seed {card.seed}, {card.resolution}×{card.resolution}"
-    return arrays, f"generated by linearno {card.versions['linearno']} ({made}) in {root}"
-
-
-def _published(root: Path) -> tuple[list[Stored], str]:
-    how = f"fetch the published files again, or {_how(root)}"
-    arrays = []
-    for split, name in PUBLISHED.items():
-        for field in FIELDS:
-            path = root / name
-
-            def read(index: tuple[slice, ...], path: Path = path, field: str = field) -> ndarray:
-                return read_mat(path, field, index, how=how)
-
-            arrays.append(Stored(split, field, path, mat_shape(path, field, how=how), read))
-    return arrays, f"published files {' and '.join(PUBLISHED.values())} in {root}"
-
-
-def _require_shape(array: Stored, side: int) -> None:
-    if len(array.shape) != 3 or array.shape[1:] != (side, side):
-        raise UserError(
-            f"{array.path}: {array.field} has shape {array.shape}; expected (samples, n, n), "
-            "with the same n in every file"
-        )
-
-
-def _require_fit(array: Stored, cfg: DarcyConfig, side: int) -> None:
-    """Everything that can be known to be wrong before the values are read."""
-    _require_shape(array, side)
-    asked = {"train": cfg.train, "test": cfg.test}[array.split]
-    if array.shape[0] < asked:
-        raise UserError(
-            f"{array.path} holds {array.shape[0]} samples of {array.field}, but {array.split}={asked} were "
-            f"asked for; lower data.{array.split} or generate more"
-        )
-    if (side - 1) % cfg.stride:
-        fitting = [k for k in range(1, side) if (side - 1) % k == 0]
-        raise UserError(
-            f"stride={cfg.stride} does not fit {side} points a side (it must divide {side - 1}); "
-            f"these do: {', '.join(map(str, fitting))}"
-        )
+def _count(array: Stored, cfg: DarcyConfig) -> int:
+    return {"train": cfg.train, "test": cfg.test}[array.split]
 
 
 def _read(array: Stored, cfg: DarcyConfig) -> torch.Tensor:
     """The asked-for samples and points as (S, N, 1) float32."""
-    count, every = {"train": cfg.train, "test": cfg.test}[array.split], slice(None, None, cfg.stride)
-    values = np.array(array.read((slice(count), every, every)), dtype=np.float32, order="C")
-    require_finite(values, f"{array.path}: {array.field}", how="`linearno data verify darcy` tells more")
-    return torch.from_numpy(values.reshape(count, -1, 1))
+    count, every = _count(array, cfg), slice(None, None, cfg.stride)
+    values = read_finite(array, (slice(count), every, every), how="`linearno data verify darcy` tells more")
+    return values.reshape(count, -1, 1)
 
 
 def make_darcy(
@@ -180,44 +117,8 @@ RECIPE = Recipe(
 )
 
 
-def generate_darcy(
-    root: Path,
-    *,
-    sizes: dict[str, int],
-    resolution: int,
-    seed: int,
-    workers: int,
-    tick: Callable[[int], None],
-    device: str = "cpu",
-) -> None:
-    """`sizes` samples by the published recipe, each from its own random stream."""
-    plan = Plan.make({"seed": seed, "resolution": resolution, "sizes": sizes})
-    generate(RECIPE, root, plan, workers=workers, tick=tick, device=device)
-
-
-def verify_darcy(root: Path) -> list[str]:
-    """What is wrong with the sets in `root`, a line each: the generated one, the published one, or both."""
-    published = any((root / name).exists() for name in PUBLISHED.values())
-    lines = _published_problems(root) if published else []
-    if not published or (root / CARD).exists():
-        lines += card_problems(root, how=_how(root))
-    return lines
-
-
-def _published_problems(root: Path) -> list[str]:
-    try:
-        arrays, _ = _published(root)
-    except UserError as error:
-        return [str(error)]
-    lines = []
-    for array in arrays:
-        try:
-            _require_shape(array, side=arrays[0].shape[-1])
-            values = array.read((slice(None),) * 3)
-            require_finite(values, f"{array.path}: {array.field}", how="fetch the file again")
-        except UserError as error:
-            lines.append(str(error))
-    return lines
+generate_darcy = generator(RECIPE)
+verify_darcy = partial(stored_problems, FILES)
 
 
 DATASETS.register("darcy")(

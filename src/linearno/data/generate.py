@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from dataclasses import field as default
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -19,8 +20,9 @@ from pydantic import NonNegativeInt, PositiveInt
 from linearno.core.artifacts import alone_in, read_json, writable_folder, write_json
 from linearno.core.config import Config
 from linearno.core.device import describe, resolve_device
-from linearno.core.errors import SampleError, UserError
+from linearno.core.errors import SampleError, UserError, did_you_mean
 from linearno.core.randomness import numpy_generator
+from linearno.data.benchmark import Generate
 from linearno.data.card import CARD, array_name, read_card, write_card
 from linearno.data.workers import in_order
 
@@ -30,7 +32,7 @@ Split = Literal["train", "test", "val"]
 SPLITS: tuple[Split, ...] = ("train", "test", "val")  # a place here is a place in the random stream
 Job = tuple[Split, int]  # a sample's split and its index there
 Make = Callable[[np.random.Generator, int], dict[str, ndarray]]
-MakeBatch = Callable[[Sequence[np.random.Generator], int, torch.device], dict[str, ndarray]]
+MakeBatch = Callable[..., dict[str, ndarray]]  # of generators, resolution, device[, scheme]
 
 
 def one_at_a_time(resolution: int, device: torch.device) -> int:
@@ -55,7 +57,8 @@ class Recipe:
     `make(rng, resolution)` gives the fields of one sample, on the CPU. `make_batch(rngs, resolution, device)`
     gives them for several, stacked, on any device, and is preferred where both are there. It draws from each
     sample's own generator, so that inputs are the same on every device; a sample does not depend on the
-    others of its batch; what is wrong with one of them is a `SampleError`.
+    others of its batch; what is wrong with one of them is a `SampleError`. Where the solver has `schemes`,
+    `make_batch` gets the name of the chosen one as `scheme`.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Recipe:
     shapes: Callable[[int], dict[str, tuple[int, ...]]]  # resolution → shape of each field
     make_batch: MakeBatch | None = None
     batch_size: Callable[[int, torch.device], int] = one_at_a_time  # for a resolution on a device
+    schemes: dict[str, str] = default(default_factory=dict)  # name → words; the first is the default
 
 
 class Plan(Config):
@@ -74,10 +78,12 @@ class Plan(Config):
     seed: NonNegativeInt
     resolution: PositiveInt
     sizes: dict[Split, PositiveInt]
+    scheme: str | None = None  # of the solver; its own by default
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{split} {count}" for split, count in self.sizes.items())
-        return f"seed {self.seed}, resolution {self.resolution}, {sizes}"
+        scheme = f", scheme {self.scheme}" if self.scheme else ""
+        return f"seed {self.seed}, resolution {self.resolution}, {sizes}{scheme}"
 
     @property
     def jobs(self) -> list[Job]:
@@ -111,6 +117,7 @@ def generate(
     """
     if workers < 1:
         raise UserError(f"workers={workers}: expected at least 1")
+    plan = _with_scheme(recipe, plan)
     shapes, place = recipe.shapes(plan.resolution), _place(recipe, device)
     with alone_in(writable_folder(root)):
         if (root / CARD).exists():
@@ -121,11 +128,43 @@ def generate(
             tick(progress.done)
         size, jobs = recipe.batch_size(plan.resolution, place), plan.jobs
         batches = [jobs[i : i + size] for i in range(progress.done, len(jobs), size)]
-        work = partial(_make, _batched(recipe), root, plan, place)
+        work = partial(_make, _batched(recipe, plan), root, plan, place)
         on_cpu = place.type == "cpu"
         finished = in_order(work, batches, workers) if on_cpu else (work(batch) for batch in batches)
         _fill(root, progress, finished, tick)
         _finish(recipe, root, start, list(shapes))
+
+
+def generator(recipe: Recipe) -> Generate:
+    """What a benchmark offers to make its files: `generate` with this recipe."""
+
+    def generate_set(
+        root: Path,
+        *,
+        sizes: dict[str, int],
+        resolution: int,
+        seed: int,
+        workers: int,
+        tick: Callable[[int], None],
+        device: str = "cpu",
+        scheme: str | None = None,
+    ) -> None:
+        plan = Plan.make({"seed": seed, "resolution": resolution, "sizes": sizes, "scheme": scheme})
+        generate(recipe, root, plan, workers=workers, tick=tick, device=device)
+
+    return generate_set
+
+
+def _with_scheme(recipe: Recipe, plan: Plan) -> Plan:
+    """The plan with the recipe's usual scheme where it names none."""
+    if plan.scheme is None:
+        return plan.model_copy(update={"scheme": next(iter(recipe.schemes), None)})
+    if not recipe.schemes:
+        raise UserError(f"the solver of {recipe.name} has one scheme only; leave out --scheme")
+    if plan.scheme not in recipe.schemes:
+        near = did_you_mean(plan.scheme, recipe.schemes)
+        raise UserError(f"the solver of {recipe.name} has no scheme {plan.scheme!r}; {near}")
+    return plan
 
 
 def _place(recipe: Recipe, name: str) -> torch.device:
@@ -151,7 +190,7 @@ def unfinished(root: Path) -> str | None:
 
 def _require_same(root: Path, recipe: Recipe, plan: Plan) -> None:
     card = read_card(root, how="remove the folder and generate again")
-    there = Plan.make({"seed": card.seed, "resolution": card.resolution, "sizes": card.sizes})
+    there = Plan.make(card.model_dump(include=set(Plan.model_fields)))
     if (card.name, there) != (recipe.name, plan):
         raise UserError(f"{root} holds another set ({card.name}: {there}); remove it or choose another place")
     missing = [name for name in card.files if not (root / name).exists()]
@@ -245,9 +284,9 @@ def _fill(
             record()
 
 
-def _batched(recipe: Recipe) -> MakeBatch:
+def _batched(recipe: Recipe, plan: Plan) -> MakeBatch:
     if recipe.make_batch:
-        return recipe.make_batch
+        return partial(recipe.make_batch, scheme=plan.scheme) if plan.scheme else recipe.make_batch
     assert recipe.make, f"recipe {recipe.name} has neither make nor make_batch"
     return partial(_make_one, recipe.make)
 
@@ -296,6 +335,8 @@ def _finish(recipe: Recipe, root: Path, start: Progress, fields: list[str]) -> N
     for name in names:
         if _part(root / name).exists():
             os.replace(_part(root / name), root / name)
-    facts = {"name": recipe.name, "equation": recipe.equation, "solver": recipe.solver, "units": recipe.units}
+    scheme = start.plan.scheme
+    solver = f"{recipe.solver}; {recipe.schemes[scheme]}" if scheme else recipe.solver
+    facts = {"name": recipe.name, "equation": recipe.equation, "solver": solver, "units": recipe.units}
     write_card(root, names, {**facts, **start.plan.model_dump(), "device": start.device})
     (root / PROGRESS).unlink(missing_ok=True)

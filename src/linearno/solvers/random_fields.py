@@ -1,4 +1,4 @@
-"""Gaussian random fields on the unit square."""
+"""Gaussian random fields on the unit square and the unit torus."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from scipy.fft import idctn
+from scipy.fft import fftfreq, idctn, ifft2
 
 
 def draw_each(
@@ -34,5 +34,26 @@ def neumann_deviations(size: int, *, alpha: float, tau: float) -> Float[ndarray,
     """K τ^(α−1) (π²(i² + j²) + τ²)^(−α/2) for mode (i, j) of the orthonormal transform; 0 for the mean."""
     k = np.arange(size)
     deviations = size * tau ** (alpha - 1) * (np.pi**2 * (k[:, None] ** 2 + k**2) + tau**2) ** (-alpha / 2)
+    deviations[0, 0] = 0
+    return deviations
+
+
+def periodic_field(
+    rng: np.random.Generator, size: int, *, alpha: float = 2.5, tau: float = 7.0
+) -> Float[ndarray, "K K"]:
+    """A draw of  g ~ N(0, τ^(2α−2) (−Δ + τ²)^−α)  at the points (i/K, j/K) of the torus, with mean zero.
+
+    The real part of an inverse Fourier transform of complex normals, E|z|² = 1, independent in all K² modes:
+    √2 makes good for the half of each that its imaginary part takes away.
+    """
+    real, imaginary = rng.standard_normal((2, size, size))
+    normals = (real + 1j * imaginary) / np.sqrt(2)
+    return ifft2(np.sqrt(2) * periodic_deviations(size, alpha=alpha, tau=tau) * normals).real
+
+
+def periodic_deviations(size: int, *, alpha: float, tau: float) -> Float[ndarray, "K K"]:
+    """K² τ^(α−1) (4π²(i² + j²) + τ²)^(−α/2) for mode (i, j) of the plain transform; 0 for the mean."""
+    k = 2 * np.pi * fftfreq(size, 1 / size)
+    deviations = size**2 * tau ** (alpha - 1) * (k[:, None] ** 2 + k**2 + tau**2) ** (-alpha / 2)
     deviations[0, 0] = 0
     return deviations

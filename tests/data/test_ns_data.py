@@ -1,0 +1,282 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from linearno.core.errors import UserError
+from linearno.data import DATASETS
+from linearno.data import generate as module
+from linearno.data.card import read_card
+from linearno.data.generate import Plan, generate
+from linearno.data.navier_stokes import (
+    PUBLISHED,
+    RECIPE,
+    NavierStokesConfig,
+    generate_ns,
+    open_ns,
+    verify_ns,
+)
+from linearno.solvers import navier_stokes as solver
+from tests.data.files import edit, write_v5, write_v73
+
+SIZES = {"train": 3, "test": 2}
+
+
+def fill(root: Path, recipe=RECIPE, **settings) -> None:
+    plan = Plan.make({"seed": 0, "resolution": 16, "sizes": SIZES} | settings)
+    generate(recipe, root, plan, workers=1, tick=lambda n: None)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A finished set, 3 + 2 samples solved on 16×16 and kept at 8×8, to be read only."""
+    root = tmp_path_factory.mktemp("ns")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "in_order", lambda work, jobs, workers: (work(job) for job in jobs))
+        generate_ns(root, sizes=SIZES, resolution=16, seed=0, workers=1, tick=lambda n: None)
+    return root
+
+
+@pytest.fixture
+def made(finished, tmp_path) -> Path:
+    """A copy to break."""
+    root = tmp_path / "made"
+    root.mkdir()
+    for path in finished.iterdir():
+        (root / path.name).write_bytes(path.read_bytes())
+    return root
+
+
+def config(root, **settings) -> NavierStokesConfig:
+    return NavierStokesConfig.make({"root": root, **SIZES, **settings})
+
+
+def arrays(root) -> dict[str, np.ndarray]:
+    """As the published file has them: one array for both splits."""
+    return {
+        field: np.concatenate([np.load(root / f"{split}_{field}.npy") for split in SIZES]) for field in "au"
+    }
+
+
+def publish(fields: dict[str, np.ndarray], root: Path, write=write_v5) -> Path:
+    root.mkdir(exist_ok=True)
+    write(root / PUBLISHED, fields | {"t": np.arange(1.0, 21)[None]})
+    return root
+
+
+def test_the_set_on_disk_has_the_published_fields_at_half_of_the_solvers_points(finished):
+    card = read_card(finished, how="")
+    shapes = {name: facts.shape for name, facts in card.files.items()}
+    assert shapes == {
+        "train_a.npy": (3, 8, 8),
+        "train_u.npy": (3, 8, 8, 20),
+        "test_a.npy": (2, 8, 8),
+        "test_u.npy": (2, 8, 8, 20),
+    }
+    assert {facts.dtype for facts in card.files.values()} == {"float32"}
+    assert (card.name, card.resolution, card.scheme) == ("ns", 16, "rk4")
+    assert "Runge-Kutta of order 4" in card.solver
+    assert verify_ns(finished) == []
+
+
+def test_first_frames_are_inputs_and_later_ones_targets_at_points_whose_x_varies_fastest(finished):
+    train, test, source = open_ns(config(finished))
+    u = np.load(finished / "train_u.npy")
+    for k in range(64):
+        row, column = divmod(k, 8)
+        torch.testing.assert_close(train.coords[k], torch.tensor([column / 7, row / 7]))
+        np.testing.assert_array_equal(train.inputs[1, k], u[1, row, column, :10])
+        np.testing.assert_array_equal(train.targets[1, k], u[1, row, column, 10:])
+    assert (train.inputs.shape, test.targets.shape) == ((3, 64, 10), (2, 64, 10))
+    assert train.spec.inputs == tuple(f"w{t}" for t in range(1, 11))
+    assert train.spec.outputs == tuple(f"w{t}" for t in range(11, 21))
+    assert (train.spec.grid, train.spec.scaled) == ((8, 8), ())
+    assert "seed 0, 16×16, rk4" in source
+
+
+def test_fewer_frames_and_points_can_be_asked_for(finished):
+    train, test, _ = open_ns(config(finished, frames_in=2, frames_out=3, stride=4, train=1, test=1))
+    u = np.load(finished / "test_u.npy")
+    assert (train.inputs.shape, train.targets.shape) == ((1, 4, 2), (1, 4, 3))
+    assert train.spec.outputs == ("w3", "w4", "w5")
+    np.testing.assert_array_equal(test.targets[0].reshape(2, 2, 3), u[1, ::4, ::4, 2:5])
+
+
+@pytest.mark.parametrize("write", [write_v5, write_v73])
+def test_a_published_file_of_either_kind_is_trained_on_at_its_head_and_tested_on_at_its_tail(
+    finished, tmp_path, write
+):
+    fields = arrays(finished)
+    fields["u"] = np.concatenate([fields["u"][:3], np.full((4, 8, 8, 20), 7.0, np.float32), fields["u"][3:]])
+    fields["a"] = np.zeros((9, 8, 8), np.float32)
+    root = publish(fields, tmp_path / "mat", write)
+    generated, published = open_ns(config(finished)), open_ns(config(root))
+    for split in SIZES:
+        one, other = getattr(generated, split), getattr(published, split)
+        torch.testing.assert_close(one.inputs, other.inputs, rtol=0, atol=0)
+        torch.testing.assert_close(one.targets, other.targets, rtol=0, atol=0)
+        assert other.targets.dtype == torch.float32
+    assert published.source == f"published files {PUBLISHED} in {root}"
+    assert verify_ns(root) == []
+
+
+def test_where_both_lie_the_published_file_is_taken_unless_the_config_says_otherwise(made):
+    assert "generated by linearno" in open_ns(config(made)).source
+    publish(arrays(made), made)
+    assert "published files" in open_ns(config(made)).source
+    assert "generated by linearno" in open_ns(config(made, source="generated")).source
+
+
+def test_a_missing_set_names_the_command_that_makes_it(tmp_path):
+    with pytest.raises(UserError, match=r"card.json does not exist; run `linearno data generate ns --out"):
+        open_ns(config(tmp_path))
+
+
+def test_a_set_that_was_stopped_goes_on_to_the_same_bytes(serial, finished, tmp_path):
+    calls = iter(range(2))
+
+    def stop(*args, **settings):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return RECIPE.make_batch(*args, **settings)
+
+    with pytest.raises(KeyboardInterrupt):
+        fill(tmp_path / "cut", replace(RECIPE, make_batch=stop))
+    assert not list((tmp_path / "cut").glob("*.npy"))
+    with pytest.raises(UserError, match="stopped after 2 of 5 samples"):
+        open_ns(config(tmp_path / "cut"))
+    fill(tmp_path / "cut")
+    assert read_card(tmp_path / "cut", how="").files == read_card(finished, how="").files
+
+
+def test_samples_made_at_once_have_the_bytes_of_samples_made_alone(serial, finished, tmp_path):
+    fill(tmp_path, replace(RECIPE, batch_size=lambda resolution, device: 2))
+    assert read_card(tmp_path, how="").files == read_card(finished, how="").files
+
+
+def test_a_set_of_another_scheme_starts_alike_and_is_another_set(serial, finished, tmp_path, monkeypatch):
+    monkeypatch.setitem(solver.SCHEMES, "euler", replace(solver.SCHEMES["euler"], steps=lambda size: 100))
+    fill(tmp_path, scheme="euler")
+    np.testing.assert_array_equal(np.load(tmp_path / "test_a.npy"), np.load(finished / "test_a.npy"))
+    one, other = (np.load(root / "test_u.npy")[..., 0] for root in (tmp_path, finished))
+    assert 1e-6 < np.abs(one - other).max() < 1e-2
+    assert read_card(tmp_path, how="").scheme == "euler"
+    with pytest.raises(UserError, match=r"holds another set \(ns: .*scheme euler\)"):
+        fill(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"scheme": "rk5"}, "the solver of ns has no scheme 'rk5'; did you mean 'rk4'"),
+        ({"resolution": 200}, "resolution 200 does not fit"),
+    ],
+)
+def test_nonsense_is_refused_before_a_folder_is_filled(serial, tmp_path, settings, complaint):
+    with pytest.raises(UserError, match=complaint):
+        fill(tmp_path / "set", **settings)
+    assert not (tmp_path / "set").exists()
+
+
+def test_a_flow_that_cannot_be_solved_is_named_and_leaves_no_set(serial, tmp_path, monkeypatch):
+    monkeypatch.setattr(solver, "periodic_field", lambda rng, size: 1e6 * rng.standard_normal((size, size)))
+    with pytest.raises(UserError, match=r"^train sample 0: the vorticity is not finite at t = 1"):
+        fill(tmp_path)
+    assert not list(tmp_path.glob("*.npy"))
+    assert not (tmp_path / "card.json").exists()
+
+
+def test_fewer_frames_than_asked_for_are_counted(made, tmp_path):
+    with pytest.raises(
+        UserError, match=r"train_u.npy holds 20 frames of u, but frames_in=10 and frames_out=11"
+    ):
+        open_ns(config(made, frames_out=11))
+    fields = arrays(made)
+    root = publish(fields | {"u": fields["u"][..., :15]}, tmp_path / "mat")
+    with pytest.raises(UserError, match=r"T20.mat holds 15 frames of u"):
+        open_ns(config(root))
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 8), (2, 8, 7, 20), (2, 4, 4, 20)])
+def test_different_grids_in_one_set_are_told_with_what_was_expected(made, shape):
+    np.save(made / "test_u.npy", np.zeros(shape, np.float32))
+    with pytest.raises(UserError, match=r"test_u.npy: u has shape .*expected \(samples, n, n, frames\)"):
+        open_ns(config(made))
+
+
+def test_a_published_file_whose_fields_have_different_grids_is_refused(made, tmp_path):
+    root = publish(arrays(made) | {"a": np.zeros((5, 4, 4), np.float32)}, tmp_path / "mat")
+    with pytest.raises(UserError, match=r"T20.mat: u has shape"):
+        open_ns(config(root))
+    assert len(verify_ns(root)) == 1
+
+
+def test_too_few_samples_are_counted_over_both_splits_of_a_file(made, tmp_path):
+    with pytest.raises(UserError, match=r"train_a.npy holds 3 samples of a, but train=4 were asked for"):
+        open_ns(config(made, train=4))
+    root = publish(arrays(made), tmp_path / "mat")
+    with pytest.raises(
+        UserError, match=r"T20.mat holds 5 samples of a, but train=4 and test=2 were asked for"
+    ):
+        open_ns(config(root, train=4))
+
+
+def test_a_number_that_is_not_finite_is_named_with_file_and_sample(made, tmp_path):
+    fields = arrays(made)
+    edit(made / "train_u.npy", (2, 5, 5, 12), np.nan)
+    with pytest.raises(UserError, match=r"train_u.npy: u: sample 2 has NaN or infinite"):
+        open_ns(config(made))
+    fields["u"][4, 0, 0, 0] = np.inf  # the second of the test split
+    root = publish(fields, tmp_path / "mat")
+    with pytest.raises(UserError, match=r"T20.mat: u: sample 4 has NaN or infinite"):
+        open_ns(config(root))
+    assert len(verify_ns(root)) == 1
+
+
+@pytest.mark.parametrize("write", [write_v5, write_v73])
+def test_a_truncated_published_file_is_named(made, tmp_path, write):
+    root = publish(arrays(made), tmp_path / "mat", write)
+    path = root / PUBLISHED
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(UserError, match=r"T20.mat .*truncated"):
+        open_ns(config(root))
+
+
+def test_a_missing_variable_is_told(made, tmp_path):
+    root = publish({"a": arrays(made)["a"]}, tmp_path / "mat")
+    with pytest.raises(UserError, match="no variable 'u'"):
+        open_ns(config(root))
+
+
+@pytest.mark.parametrize("stride", [3, 7, 16])
+def test_a_stride_that_does_not_divide_the_torus_is_refused(finished, stride):
+    with pytest.raises(UserError, match=r"must divide 8\); these do: 1, 2, 4, 8"):
+        open_ns(config(finished, stride=stride))
+
+
+def test_the_registry_has_the_protocol_as_its_defaults():
+    benchmark = DATASETS["ns"]
+    usual = benchmark.config.make({})
+    assert (usual.train, usual.test, usual.frames_in, usual.frames_out) == (1000, 200, 10, 10)
+    assert (benchmark.resolution, RECIPE.shapes(256)["u"]) == (256, (64, 64, 20))
+
+
+def test_a_benchmark_without_schemes_refuses_one(serial, tmp_path):
+    with pytest.raises(UserError, match="the solver of darcy has one scheme only; leave out --scheme"):
+        DATASETS["darcy"].generate(
+            tmp_path, sizes=SIZES, resolution=11, seed=0, workers=1, tick=lambda n: None, scheme="rk4"
+        )
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_makes_the_set_of_the_cpu_to_rounding(finished, tmp_path):
+    generate_ns(tmp_path, sizes=SIZES, resolution=16, seed=0, workers=1, tick=lambda n: None, device="cuda")
+    for split in SIZES:
+        np.testing.assert_array_equal(
+            np.load(tmp_path / f"{split}_a.npy"), np.load(finished / f"{split}_a.npy")
+        )
+        one, other = (np.load(root / f"{split}_u.npy")[..., :5] for root in (tmp_path, finished))
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-4)
