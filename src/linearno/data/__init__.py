@@ -2,6 +2,7 @@
 
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
 from linearno.data.darcy import DarcyConfig
+from linearno.data.observe import draw_observed, observed_count
 from linearno.data.sample import FieldSpec, Sample
 from linearno.data.scaler import Scaler
 
@@ -15,4 +16,6 @@ __all__ = [
     "Sample",
     "Scaler",
     "Splits",
+    "draw_observed",
+    "observed_count",
 ]
