@@ -24,6 +24,7 @@ def _names() -> list[str]:
 Name = Annotated[str, typer.Argument(help="as `linearno data list` names it", autocompletion=_names)]
 Train = Annotated[int | None, typer.Option(min=1, help="samples to train on; the protocol's by default")]
 Test = Annotated[int | None, typer.Option(min=1, help="samples to test on; the protocol's by default")]
+Val = Annotated[int | None, typer.Option(min=1, help="samples to validate on, where the protocol has them")]
 Resolution = Annotated[int | None, typer.Option(min=1, help="points a side; as published by default")]
 Seed = Annotated[int, typer.Option(min=0, help="the same seed gives the same samples")]
 Out = Annotated[Path | None, typer.Option(help="folder to fill; the benchmark's own by default")]
@@ -53,6 +54,7 @@ def generate(
     name: Name,
     train: Train = None,
     test: Test = None,
+    val: Val = None,
     resolution: Resolution = None,
     seed: Seed = 0,
     out: Out = None,
@@ -79,7 +81,10 @@ def generate(
     with user_errors():
         benchmark = DATASETS[name]
         usual = benchmark.config.make({})
-        sizes = {"train": train or usual.train, "test": test or usual.test}
+        asked = {"train": train, "test": test, "val": val}
+        sizes = usual.sizes | {split: count for split, count in asked.items() if count}
+        if extra := sizes.keys() - usual.sizes.keys():
+            raise UserError(f"{name} has no split {extra.pop()!r}; it has {', '.join(usual.sizes)}")
         points = resolution or benchmark.resolution
         if points is None:
             raise UserError(f"{name} has no usual resolution; give one with --resolution")
