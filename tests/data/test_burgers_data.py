@@ -1,4 +1,3 @@
-import io
 import os
 import pickle
 
@@ -19,7 +18,7 @@ from linearno.data.burgers import (
     verify_burgers,
 )
 from linearno.data.card import read_card
-from linearno.data.pickled import read_pickled
+from tests.data.pickles import save, write_pickle
 
 SIZES = {"train": 4, "test": 2, "val": 1}
 
@@ -49,10 +48,6 @@ def dictionary(u: np.ndarray) -> dict[str, np.ndarray]:
     return {"x": x, "y": u[..., None].astype(float), "f": np.zeros((*u.shape, 1))}
 
 
-def save(path, value: dict) -> None:
-    np.save(path, value, allow_pickle=True)
-
-
 @pytest.fixture
 def published(burgers, tmp_path):
     """The same numbers as published files."""
@@ -67,13 +62,6 @@ def change(path, **arrays) -> None:
     """Write a published file again, with other arrays under some of its names."""
     there = np.load(path, allow_pickle=True).item()
     save(path, {**there, **arrays})
-
-
-def write_pickle(path, content: bytes) -> None:
-    """A header that says "one object", and any bytes after it."""
-    empty = io.BytesIO()
-    np.save(empty, {}, allow_pickle=True)
-    path.write_bytes(empty.getvalue().partition(b"\n")[0] + b"\n" + content)
 
 
 def test_an_item_is_the_middle_half_of_the_times_with_x_varying_fastest(burgers):
@@ -280,47 +268,12 @@ def test_a_file_that_would_run_a_command_is_refused_and_runs_nothing(published, 
     assert trace.exists()
 
 
-@pytest.mark.parametrize(
-    "asked", ["builtins\neval", "numpy\nload", "numpy.core.multiarray\nfrombuffer", "copyreg\n_reconstructor"]
-)
-def test_nothing_but_the_parts_of_an_array_can_be_asked_for(tmp_path, asked):
-    write_pickle(tmp_path / "bad.npy", f"c{asked}\n.".encode())
-    with pytest.raises(UserError, match="which is no part of an array"):
-        read_pickled(tmp_path / "bad.npy", ("y",), how="")
-
-
-def test_arrays_of_any_layout_come_back_as_they_were_saved(tmp_path):
-    base = np.random.default_rng(0).standard_normal((4, 3, 2))
-    arrays = {"rows": base, "columns": np.asfortranarray(base), "part": base[::2]}
-    arrays |= {"single": base.astype("f4"), "swapped": base.astype(">f8")}
-    save(tmp_path / "a.npy", arrays)
-    for name, values in read_pickled(tmp_path / "a.npy", tuple(arrays), how="").items():
-        np.testing.assert_array_equal(values, arrays[name])
-
-
 def test_files_that_numpy_1_wrote_are_read_too(published):
     path = published / PUBLISHED["train"]
     content = pickle.dumps(np.load(path, allow_pickle=True), protocol=3)
     assert b"numpy._core.multiarray" in content
     write_pickle(path, content.replace(b"numpy._core", b"numpy.core"))
     assert len(open_burgers(config(published)).train) == 4
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ({"z": np.zeros(3)}, r"holds no 'x' \(known: z\)"),
-        ({"x": 3, "y": np.zeros(3)}, "x is no array of real numbers"),
-        ({"x": {"values": 1}, "y": np.zeros(3)}, "x is no array of real numbers"),
-        ({"x": np.zeros(3, complex), "y": np.zeros(3)}, "x is no array of real numbers .*expected real"),
-        ({"x": np.array([{}, 1]), "y": np.zeros(3)}, "x is no array of real numbers"),
-        ([np.zeros(3)], "is truncated or no dictionary"),
-    ],
-)
-def test_another_content_is_told(tmp_path, content, complaint):
-    save(tmp_path / "a.npy", content)
-    with pytest.raises(UserError, match=complaint):
-        read_pickled(tmp_path / "a.npy", ("x", "y"), how="fetch it again")
 
 
 def test_a_plain_array_under_a_published_name_is_told(published):

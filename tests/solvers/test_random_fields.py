@@ -42,7 +42,7 @@ def test_the_generator_alone_decides_the_draw():
 @pytest.fixture(scope="module")
 def circles() -> np.ndarray:
     rng = np.random.default_rng(0)
-    return np.stack([circle_field(rng, 32) for _ in range(2000)])
+    return np.stack([circle_field(rng, 32) for _ in range(600)])
 
 
 def test_a_field_on_the_circle_has_the_covariance_of_the_kernel(circles):
