@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 from linearno.cli.data import app
 from linearno.data import generate as module
 
+NO_GPU = not torch.cuda.is_available()
+
 
 @pytest.fixture
 def type_(monkeypatch):
@@ -40,6 +42,17 @@ def test_a_set_is_made_checked_and_not_made_twice(type_, tmp_path):
     assert "all is well" in type_(f"verify darcy --root {tmp_path}").output
 
 
+def test_a_benchmark_with_a_validation_split_makes_it_too(type_, tmp_path):
+    line = f"generate burgers --train 3 --test 2 --val 1 --resolution 8 --out {tmp_path}"
+    result = type_(line)
+    assert result.exit_code == 0
+    assert "seed 0, resolution 8, train 3, test 2, val 1; made in" in result.output
+    assert "already there, nothing to do" in type_(line).output
+    assert "all is well" in type_(f"verify burgers --root {tmp_path}").output
+    (tmp_path / "val_u.npy").write_bytes(b"")
+    assert type_(f"verify burgers --root {tmp_path}").exit_code == 2
+
+
 def test_a_damaged_set_is_told_with_exit_code_2(type_, tmp_path):
     type_(f"generate darcy --train 3 --test 2 --resolution 11 --out {tmp_path}")
     (tmp_path / "train_sol.npy").unlink()
@@ -55,6 +68,9 @@ def test_a_damaged_set_is_told_with_exit_code_2(type_, tmp_path):
     [
         ("generate darsy", "did you mean 'darcy'?"),
         ("generate darcy --resolution 4 --out {}", "at least 5"),
+        ("generate burgers --resolution 3 --out {}", "at least 4"),
+        ("generate burgers --device cuda --out {}/set", "no CUDA device" if NO_GPU else "on the CPU only"),
+        ("generate darcy --val 3 --out {}/set", "darcy has no split 'val'; it has train, test"),
         ("generate darcy --out {}/file", "cannot write to"),
         ("generate darcy --scheme rk4 --out {}/set", "darcy has one scheme only; leave out --scheme"),
         ("generate ns --scheme rk5 --out {}/set", "ns has no scheme 'rk5'; did you mean 'rk4'?"),
@@ -63,6 +79,7 @@ def test_a_damaged_set_is_told_with_exit_code_2(type_, tmp_path):
         ("generate darcy --device tpu9 --out {}/set", "device 'tpu9' is not known"),
         ("generate darcy --device meta --out {}/set", "device 'meta' is not supported"),
         ("verify darcy --root {}/nowhere", "does not exist; run `linearno data generate darcy"),
+        ("verify burgers --root {}/nowhere", "does not exist; run `linearno data generate burgers"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(type_, tmp_path, line, complaint):
@@ -72,6 +89,7 @@ def test_mistakes_are_one_line_and_exit_code_2(type_, tmp_path, line, complaint)
     assert result.stderr.startswith("error: ")
     assert complaint in result.stderr
     assert result.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]  # nothing half-written
 
 
 def test_a_small_flow_is_made_with_the_scheme_that_was_asked_for(type_, tmp_path):
@@ -107,7 +125,7 @@ def test_the_help_of_each_command_shows_an_example(type_, command):
     assert f"linearno data {command}" in type_(f"{command} --help").output
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
+@pytest.mark.skipif(not NO_GPU, reason="needs a machine without a CUDA device")
 def test_a_gpu_that_is_not_here_is_one_line_and_leaves_no_folder(type_, tmp_path):
     result = type_(f"generate darcy --device cuda --out {tmp_path}/set")
     assert result.exit_code == 2

@@ -24,6 +24,7 @@ def _names() -> list[str]:
 Name = Annotated[str, typer.Argument(help="as `linearno data list` names it", autocompletion=_names)]
 Train = Annotated[int | None, typer.Option(min=1, help="samples to train on; the protocol's by default")]
 Test = Annotated[int | None, typer.Option(min=1, help="samples to test on; the protocol's by default")]
+Val = Annotated[int | None, typer.Option(min=1, help="samples to validate on, where the protocol has them")]
 Resolution = Annotated[
     int | None, typer.Option(min=1, help="the solver's points a side; as published by default")
 ]
@@ -56,6 +57,7 @@ def generate(
     name: Name,
     train: Train = None,
     test: Test = None,
+    val: Val = None,
     resolution: Resolution = None,
     seed: Seed = 0,
     out: Out = None,
@@ -83,7 +85,10 @@ def generate(
     with user_errors():
         benchmark = DATASETS[name]
         usual = benchmark.config.make({})
-        sizes = {"train": train or usual.train, "test": test or usual.test}
+        asked = {"train": train, "test": test, "val": val}
+        sizes = usual.sizes | {split: count for split, count in asked.items() if count}
+        if extra := sizes.keys() - usual.sizes.keys():
+            raise UserError(f"{name} has no split {extra.pop()!r}; it has {', '.join(usual.sizes)}")
         points = resolution or benchmark.resolution
         if points is None:
             raise UserError(f"{name} has no usual resolution; give one with --resolution")

@@ -2,14 +2,17 @@
 
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
 from linearno.data.box import box_of, outside
+from linearno.data.burgers import BurgersConfig
 from linearno.data.darcy import DarcyConfig
 from linearno.data.navier_stokes import NavierStokesConfig
+from linearno.data.observe import draw_observed, observed_count
 from linearno.data.sample import FieldSpec, Sample
 from linearno.data.scaler import Scaler
 
 __all__ = [
     "DATASETS",
     "Benchmark",
+    "BurgersConfig",
     "DarcyConfig",
     "DataConfig",
     "FieldData",
@@ -19,5 +22,7 @@ __all__ = [
     "Scaler",
     "Splits",
     "box_of",
+    "draw_observed",
+    "observed_count",
     "outside",
 ]

@@ -22,6 +22,11 @@ class DataConfig(Config):
     train: PositiveInt
     test: PositiveInt
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Samples of each split that the benchmark has."""
+        return {"train": self.train, "test": self.test}
+
 
 @dataclass(frozen=True)
 class FieldData:

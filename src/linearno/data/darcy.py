@@ -13,13 +13,12 @@ from pydantic import PositiveInt
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
+from linearno.data.sources import Source, require_samples
 from linearno.data.stored import (
     Files,
-    Source,
     Stored,
     open_stored,
     read_finite,
-    require_samples,
     require_shape,
     require_stride,
     side_of,
@@ -58,7 +57,7 @@ def open_darcy(cfg: DarcyConfig) -> Splits:
     stored = side_of(arrays)
     for array in arrays:
         require_shape(array, FILES, stored)
-        require_samples(array, {array.split: _count(array, cfg)})
+        require_samples(array.path, array.field, array.shape[0], {array.split: _count(array, cfg)})
     require_stride(cfg.stride, stored, stored - 1)
     values = {(array.split, array.field): _read(array, cfg) for array in arrays}
     side = (stored - 1) // cfg.stride + 1

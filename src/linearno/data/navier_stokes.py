@@ -14,13 +14,12 @@ from linearno.core.errors import UserError
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
+from linearno.data.sources import Source, require_samples
 from linearno.data.stored import (
     Files,
-    Source,
     Stored,
     open_stored,
     read_finite,
-    require_samples,
     require_shape,
     require_stride,
     side_of,
@@ -65,7 +64,7 @@ def open_ns(cfg: NavierStokesConfig) -> Splits:
     stored = side_of(arrays)
     for array in arrays:
         require_shape(array, FILES, stored)
-        require_samples(array, _asked(array, arrays, cfg))
+        require_samples(array.path, array.field, array.shape[0], _asked(array, arrays, cfg))
     require_stride(cfg.stride, stored, stored)
     trajectories = [array for array in arrays if array.field == "u"]
     for array in trajectories:

@@ -88,16 +88,20 @@ def kept_line(records: Records) -> str:
     )
 
 
-def generation_line(records: Records) -> str:
-    record = records.get("generate/darcy")
-    if record is None:
-        return missing("python benchmarks/darcy_generation.py --out results")
+def generation_lines(records: Records) -> str:
+    found = under(records, "generate")
+    if not found:
+        return missing("python benchmarks/generation.py darcy --out results")
+    return "\n".join(_generation(name.removesuffix("_device"), record) for name, record in found.items())
+
+
+def _generation(name: str, record: Record) -> str:
     found = record.details
     samples = sum(found["sizes"].values())
+    how = f"with {found['workers']} workers" if found["device"] == "cpu" else f"on {found['device']}"
     return (
-        f"Darcy at {found['resolution']}×{found['resolution']}: {samples:,} samples solved and written "
-        f"in {record.value:.0f} s with {found['workers']} workers "
-        f"({record.machine}, commit {record.commit})."
+        f"{name.capitalize()} at {found['resolution']}×{found['resolution']}: {samples:,} samples solved and "
+        f"written in {record.value:.0f} s {how} ({record.machine}, commit {record.commit})."
     )
 
 
@@ -214,7 +218,7 @@ BLOCKS: dict[str, Block] = {
     "attention": attention_table,
     "cpu": cpu_table,
     "demo": demo_table,
-    "generation": generation_line,
+    "generation": generation_lines,
     "kept": kept_line,
     "step": step_table,
     "summary": summary_table,

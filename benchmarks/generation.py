@@ -1,6 +1,6 @@
-"""How long the whole Darcy set takes: 1,000 + 200 samples at 421×421, through the solver and onto the disk.
+"""How long a benchmark's whole set takes, through the solver and onto the disk.
 
-python benchmarks/darcy_generation.py [--workers 2] [--device cuda] [--out results]
+python benchmarks/generation.py darcy [--workers 2] [--device cuda] [--out results]
 """
 
 import argparse
@@ -17,31 +17,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("name", choices=[name for name in DATASETS if DATASETS[name].generate])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--train", type=int, default=1000)
-    parser.add_argument("--test", type=int, default=200)
-    parser.add_argument("--resolution", type=int, default=421)
+    parser.add_argument("--train", type=int, help="samples to train on; the protocol's by default")
+    parser.add_argument("--test", type=int, help="samples to test on; the protocol's by default")
+    parser.add_argument("--resolution", type=int, help="as published by default")
     parser.add_argument("--out", type=Path, help="write the record into this folder")
     options = parser.parse_args()
+    benchmark = DATASETS[options.name]
+    asked = {split: getattr(options, split) for split in ("train", "test") if getattr(options, split)}
     settings = {
-        "sizes": {"train": options.train, "test": options.test},
-        "resolution": options.resolution,
+        "sizes": benchmark.config.make({}).sizes | asked,
+        "resolution": options.resolution or benchmark.resolution,
         "seed": 0,
         "workers": options.workers,
         "device": options.device,
     }
     with tempfile.TemporaryDirectory(dir=".") as folder:
         began = time.perf_counter()
-        DATASETS["darcy"].generate(Path(folder), **settings, tick=lambda n: None)
+        benchmark.generate(Path(folder), **settings, tick=lambda n: None)
         seconds = time.perf_counter() - began
         card = read_json(Path(folder) / "card.json", how="")
-    samples = options.train + options.test
+    samples = sum(settings["sizes"].values())
     how = f"{options.workers} workers" if options.device == "cpu" else card["device"]
     print(f"{samples} samples in {seconds:.1f} s with {how}: {samples / seconds:.1f}/s")
     if options.out:
         details = settings | {"device": card["device"], "seconds": seconds, "files": card["files"]}
-        name = "generate/darcy" if options.device == "cpu" else "generate/darcy_device"
+        name = f"generate/{options.name}" + ("" if options.device == "cpu" else "_device")
         record = new_record(name, seconds, "s", seed=settings["seed"], details=details)
         print(f"record: {write_record(options.out, record)}")
 

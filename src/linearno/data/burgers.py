@@ -1,0 +1,194 @@
+"""Burgers' equation: from a few observed values of a field over space and time to all of them."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy import ndarray
+from pydantic import PositiveInt
+from torch import Tensor
+
+from linearno.core.errors import UserError, require
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
+from linearno.data.card import CARD, array_name, card_problems, open_array, read_card, require_finite
+from linearno.data.generate import SPLITS, Recipe, Split, generator
+from linearno.data.pickled import read_pickled
+from linearno.data.sample import FieldSpec
+from linearno.data.sources import (
+    Kind,
+    Source,
+    choose_source,
+    generated_words,
+    how_to_make,
+    require_samples,
+)
+from linearno.solvers.burgers import SMALLEST, burgers_sample, require_resolution
+
+FIELD = "u"
+PUBLISHED = {split: f"Burgers_IC_std_{split}.npy" for split in SPLITS}
+PROTOCOL: tuple[Split, ...] = ("train", "test")  # what a run reads
+
+
+class BurgersConfig(DataConfig):
+    """The first samples of each split. `source`: as for Darcy.
+
+    The published protocol has a validation split. Nothing is chosen by it here: `open_validation` reads it.
+    """
+
+    name: Literal["burgers"] = "burgers"
+    root: Path = Path("data/burgers")
+    train: PositiveInt = 4096
+    test: PositiveInt = 128
+    val: PositiveInt = 128
+    source: Source = "auto"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {**super().sizes, "val": self.val}
+
+
+def open_burgers(cfg: BurgersConfig) -> Splits:
+    """Train and test in memory: the middle half of the times, all points.
+
+    Disk   {split}_u.npy (S, n, n), rows are times, as `generate` writes them, or the published files
+    Item   coords (N, 2) = (x, t), no inputs, targets (N, 1), N = rows · n: 64 · 128 as published
+    What is observed of the targets is drawn anew for every batch: `draw_observed`.
+    """
+    kind = _kind(cfg)
+    source = _words(cfg.root, kind)
+    train, test = _open(cfg, "train", kind), _open(cfg, "test", kind)
+    if train.spec != test.spec:
+        raise UserError(
+            f"{cfg.root}: train has {train.spec.grid} times and points, test has {test.spec.grid}; "
+            f"expected the same; {_how(cfg.root, kind)}"
+        )
+    return Splits(train, test, source)
+
+
+def open_validation(cfg: BurgersConfig) -> FieldData:
+    return _open(cfg, "val", _kind(cfg))
+
+
+def burgers_coords(side: int) -> Tensor:
+    """(x, t) of the points of an item: t from row to row, x within a row."""
+    ticks = torch.from_numpy(np.linspace(0, 1, side)).float()
+    return torch.cartesian_prod(ticks[middle_rows(side)], ticks).flip(1)
+
+
+def middle_rows(side: int) -> slice:
+    """Times from about 1/4 to 3/4: rows 32 to 95 of 128."""
+    return slice(side // 4, 3 * side // 4)
+
+
+def _kind(cfg: BurgersConfig) -> Kind:
+    return choose_source(cfg.root, cfg.source, [PUBLISHED[split] for split in PROTOCOL])
+
+
+def _path(root: Path, split: Split, kind: Kind) -> Path:
+    return root / (PUBLISHED[split] if kind == "published" else array_name(split, FIELD))
+
+
+def _how(root: Path, kind: Kind) -> str:
+    make = how_to_make("burgers", root)
+    return f"fetch the published files again, or {make}" if kind == "published" else make
+
+
+def _words(root: Path, kind: Kind) -> str:
+    """Where the numbers come from; an error if they are not there."""
+    how = _how(root, kind)
+    if kind == "generated":
+        return generated_words(read_card(root, how=how), root)
+    train, test = (require(_path(root, split, kind), how=how).name for split in PROTOCOL)
+    return f"published files {train} and {test} in {root}"
+
+
+def _open(cfg: BurgersConfig, split: Split, kind: Kind) -> FieldData:
+    path, count = _path(cfg.root, split, kind), cfg.sizes[split]
+    u = _stored(path, kind, how=_how(cfg.root, kind))
+    require_samples(path, FIELD, len(u), {split: count})
+    side = u.shape[-1]
+    with np.errstate(over="ignore"):  # becomes infinite, and is named as such
+        values = np.array(u[:count, middle_rows(side)], dtype=np.float32, order="C")
+    require_finite(values, f"{path}: {FIELD}", how="`linearno data verify burgers` tells more")
+    spec = FieldSpec(coords=("x", "t"), outputs=(FIELD,), grid=values.shape[1:])
+    return FieldData(spec, burgers_coords(side), None, torch.from_numpy(values.reshape(count, -1, 1)))
+
+
+def _stored(path: Path, kind: Kind, *, how: str) -> ndarray:
+    """The trajectories (samples, n, n) of a file."""
+    if kind == "published":
+        return _published(path, how=how)
+    u = open_array(path, how=how)
+    if u.ndim != 3 or u.shape[1] != u.shape[2] or u.shape[2] < SMALLEST:
+        raise UserError(f"{path}: {FIELD} has shape {u.shape}; expected (samples, n, n); {how}")
+    return u
+
+
+def _published(path: Path, *, how: str) -> ndarray:
+    """`y` (samples, n, n, 1) of a published file, after a look at `x` (samples, n, n, 2), which is (x, t)."""
+    arrays = read_pickled(path, ("x", "y"), how=how)
+    x, y = arrays["x"], arrays["y"]
+    if y.ndim != 4 or y.shape[1:] != (y.shape[2], y.shape[2], 1) or y.shape[2] < SMALLEST:
+        raise UserError(f"{path}: y has shape {y.shape}; expected (samples, n, n, 1); {how}")
+    if x.shape != (*y.shape[:3], 2):
+        raise UserError(f"{path}: x has shape {x.shape}; expected {(*y.shape[:3], 2)}, as of y; {how}")
+    ticks = np.linspace(0, 1, y.shape[2])
+    if len(x) and not np.allclose(x[0], np.dstack(np.meshgrid(ticks, ticks)), rtol=0, atol=1e-6):
+        raise UserError(f"{path}: x does not hold (x, t) from 0 to 1 with a time in each row; {how}")
+    return y[..., 0]
+
+
+def make_burgers(rng: np.random.Generator, resolution: int) -> dict[str, ndarray]:
+    return {FIELD: burgers_sample(rng, resolution)}
+
+
+def burgers_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
+    require_resolution(resolution)
+    return {FIELD: (resolution, resolution)}
+
+
+RECIPE = Recipe(
+    name="burgers",
+    equation="u_t + u u_x = 0.01 u_xx on a circle, t from 0 to 1; u at t = 0 is Gaussian with covariance "
+    "exp(-2 sin^2(pi d)) at distance d; rows are times linspace(0, 1, n), columns points linspace(0, 1, n)",
+    solver="method of lines: first-order upwind differences and the three-point Laplacian with spacing "
+    "1/(n - 1), LSODA with relative and absolute tolerance 1.5e-8",
+    units={FIELD: "dimensionless"},
+    make=make_burgers,
+    shapes=burgers_shapes,
+)
+
+
+generate_burgers = generator(RECIPE)
+
+
+def verify_burgers(root: Path) -> list[str]:
+    """What is wrong with the sets in `root`, a line each: the generated one, the published one, or both."""
+    published = any((root / name).exists() for name in PUBLISHED.values())
+    lines = [line for split in PUBLISHED if published for line in _published_problems(root, split)]
+    if not published or (root / CARD).exists():
+        lines += card_problems(root, how=_how(root, "generated"))
+    return lines
+
+
+def _published_problems(root: Path, split: Split) -> list[str]:
+    path = _path(root, split, "published")
+    try:
+        values = _published(path, how=_how(root, "published"))
+        require_finite(values, f"{path}: {FIELD}", how="fetch the file again")
+    except UserError as error:
+        return [str(error)]
+    return []
+
+
+DATASETS.register("burgers")(
+    Benchmark(
+        summary="Burgers' equation: a few observed values → the field, 64 times × 128 points",
+        config=BurgersConfig,
+        open=open_burgers,
+        verify=verify_burgers,
+        generate=generate_burgers,
+        resolution=128,
+    )
+)
