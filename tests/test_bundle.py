@@ -48,7 +48,7 @@ def test_a_field_is_asked_in_physical_units_at_any_points(bundle):
     torch.testing.assert_close(field.query(points, chunk=7), field.query(points))
     each = torch.stack([points, points.flip(0)])
     torch.testing.assert_close(field.query(each)[1], field.query(points)[1].flip(0))
-    torch.testing.assert_close(field.query(seen), bundle.predict(values, seen, batch=2))
+    torch.testing.assert_close(field.query(bundle.coords), bundle.predict(values, seen))
 
 
 def test_points_outside_the_training_box_are_answered_with_one_warning(bundle, caplog):

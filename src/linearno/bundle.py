@@ -1,7 +1,7 @@
 """A trained surrogate as two files: `model.safetensors` and `model.json`. No pickle anywhere."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from linearno.data import FieldData, FieldSpec, Scaler, box_of, outside
 from linearno.models import MODELS, CrossLinearNO
 from linearno.nn import Transformer
 from linearno.ops import State
-from linearno.training import predict
+from linearno.training import Rollout, Task, predict
+from linearno.training.tasks import make_task
 
 FORMAT = 1
 HOW = "give a run folder, as `linearno train` writes it"
@@ -38,27 +39,62 @@ class Bundle:
     recipe: str
     seed: int
     precision: Precision = "fp32"
+    task: Task = field(default_factory=Task)
+
+    @property
+    def asked(self) -> FieldSpec:
+        """What a question holds and what one call of the model gives."""
+        return self.task.spec(self.spec)
 
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
     def predict(
-        self, inputs: Tensor | None = None, coords: Tensor | None = None, *, batch: int = 1
+        self,
+        inputs: Tensor | None = None,
+        coords: Tensor | None = None,
+        *,
+        batch: int = 1,
+        steps: int | None = None,
     ) -> Tensor:
-        """The outputs (S, N, C) for inputs (S, N, C) at coords (N, X) or (S, N, X), in physical units."""
+        """The outputs (S, N, C) for inputs (S, N, C) at coords (N, X) or (S, N, X), in physical units.
+
+        A model that marches in time takes `steps` steps, by default as many as in its training data. One that
+        completes a field takes observations at `coords` and answers where its training data had their points.
+        """
+        if isinstance(self.model, CrossLinearNO):
+            if inputs is None or coords is None:
+                raise UserError("a field is completed from observations: give their values and coordinates")
+            return self.encode(coords, inputs).query(coords if self.coords is None else self.coords)
         coords = self.coords if coords is None else coords
         if coords is None:
             raise UserError(f"this model was trained on many meshes: give the coordinates {self.spec.coords}")
         samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
-        blank = coords.new_empty(samples, coords.shape[-2], len(self.spec.outputs))
+        blank = coords.new_empty(samples, coords.shape[-2], self._channels(steps))
         return self.answer(FieldData(self.spec, coords, inputs, blank), batch=batch)
 
     def answer(self, data: FieldData, *, batch: int = 1) -> Tensor:
         """The outputs for every sample of `data`."""
         return predict(
-            self.model, self.scaler, data, batch=batch, device=self.device, precision=self.precision
+            self.model,
+            self.scaler,
+            data,
+            batch=batch,
+            device=self.device,
+            precision=self.precision,
+            task=self.task,
+            seed=self.seed,
         )
+
+    def _channels(self, steps: int | None) -> int:
+        if steps is None:
+            return len(self.spec.outputs)
+        if not isinstance(self.task, Rollout):
+            raise UserError(f"steps={steps}: this model does not march in time; leave it out")
+        if steps < 1:
+            raise UserError(f"steps={steps}: a rollout takes one step or more")
+        return steps * self.task.channels
 
     @torch.no_grad()
     def encode(self, coords: Tensor, inputs: Tensor) -> "Field":
@@ -115,6 +151,7 @@ class Bundle:
             "recipe": self.recipe,
             "model": {"name": name, **self.model.sizes, "settings": settings},
             "spec": self.spec.model_dump(mode="json"),
+            "task": self.task.model_dump(mode="json"),
             "precision": self.precision,
             "seed": self.seed,
             "commit": commit(),
@@ -155,7 +192,8 @@ def load(folder: str | Path, device: str = "cpu") -> Bundle:
     entry, spec = card["model"], FieldSpec.make(card["spec"])
     sizes = {part: entry[part] for part in ("coords", "inputs", "outputs")}
     model = MODELS[entry["name"]](**sizes, **entry["settings"])
-    scaler = Scaler.blank(spec)
+    task = make_task(card.get("task"))
+    scaler = Scaler.blank(task.spec(spec))
     try:
         model.load_state_dict(_part(tensors, "model."))
         scaler.load_state_dict(_part(tensors, "scaler."))
@@ -170,6 +208,7 @@ def load(folder: str | Path, device: str = "cpu") -> Bundle:
         card["recipe"],
         card["seed"],
         card["precision"],
+        task,
     )
 
 

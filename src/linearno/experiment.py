@@ -28,9 +28,20 @@ from linearno.metrics import relative_l2
 from linearno.metrics.slices import attention_rank, most_used
 from linearno.models import CONFIGS, build_model
 from linearno.nn import ModelConfig
-from linearno.training import EpochRecord, TrainingConfig, fit, parallel
+from linearno.training import (
+    METRICS,
+    TASKS,
+    Completion,
+    EpochRecord,
+    Rollout,
+    Task,
+    TrainingConfig,
+    fit,
+    parallel,
+)
 from linearno.training.fit import hold_out
 from linearno.training.history import read_history
+from linearno.training.predict import draw_for_test
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +69,7 @@ class RunConfig(Config):
     seed: NonNegativeInt = 0
     data: Annotated[SerializeAsAny[DataConfig], _chosen("data", lambda name: DATASETS[name].config)]
     model: Annotated[SerializeAsAny[ModelConfig], _chosen("model", CONFIGS.__getitem__)]
+    task: Annotated[SerializeAsAny[Task], _chosen("task", TASKS.__getitem__)] = Task()
     training: TrainingConfig
 
     @property
@@ -83,8 +95,9 @@ def run(
     splits = open_splits(config.data)  # disk → samples
     torch.manual_seed(config.seed)
     seen, _ = hold_out(splits.train, config.training.validation, config.seed)
-    scaler = Scaler.fit(splits.train.spec, seen.everything())  # statistics of what is trained on, only
-    model = build_model(config.model, splits.train.spec)
+    asked = config.task.spec(splits.train.spec)  # what one call of the model takes and gives
+    scaler = Scaler.fit(asked, config.task.example(seen.everything(), asked))  # of what is trained on, only
+    model = build_model(config.model, asked)
     if parallel.writes():
         write_yaml(writable_folder(folder) / "config.yaml", config)  # all is well: the folder is ours
     fit(  # never sees test
@@ -96,11 +109,19 @@ def run(
         device=device,
         folder=folder,
         fingerprint=config.fingerprint,
+        task=config.task,
         on_epoch=on_epoch,
     )
     coords = splits.train.coords if splits.train.coords.dim() == 2 else None
     bundle = Bundle(
-        model, scaler, splits.train.spec, coords, config.recipe, config.seed, config.training.eval_precision
+        model,
+        scaler,
+        splits.train.spec,
+        coords,
+        config.recipe,
+        config.seed,
+        config.training.eval_precision,
+        config.task,
     )
     if parallel.writes():
         bundle.save(folder)
@@ -135,12 +156,15 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
     began = time.perf_counter()
     predictions = bundle.answer(splits.test, batch=config.training.eval_batch)
     seconds = time.perf_counter() - began
-    errors = relative_l2(predictions, splits.test.targets)
+    task, names = config.task, list(dict.fromkeys([config.task.metric, "relative_l2"]))
+    errors = {name: METRICS[name](predictions, splits.test.targets) for name in names}
     metrics = {
         "split": "test",
-        "samples": len(errors),
-        "relative_l2": _summary(errors),
-        "mean_field": {"relative_l2": mean_field_error(splits)},
+        "samples": len(predictions),
+        "metric": task.metric,
+        **{name: _summary(values) for name, values in errors.items()},
+        **_over_time(task, predictions, splits.test.targets),
+        "mean_field": {name: mean_field_error(splits, name) for name in names},
         "parameters": sum(weight.numel() for weight in bundle.model.parameters()),
         "seconds": {
             "train": sum(record.seconds for record in read_history(folder / "history.jsonl")),
@@ -154,16 +178,28 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
     }
     if parallel.writes():
         write_json(folder / "metrics.json", metrics)
-        lines = [f"{i},{error:.9g}\n" for i, error in enumerate(errors.tolist())]
-        write_text(folder / "per_sample.csv", "sample,relative_l2\n" + "".join(lines))
-        write_cases(folder / "figures" / "cases.npz", bundle, splits.test, predictions, errors)
+        rows = zip(*(values.tolist() for values in errors.values()), strict=True)
+        lines = [",".join([str(i), *(f"{error:.9g}" for error in row)]) + "\n" for i, row in enumerate(rows)]
+        write_text(folder / "per_sample.csv", ",".join(["sample", *names]) + "\n" + "".join(lines))
+        batch = config.training.eval_batch
+        write_cases(
+            folder / "figures" / "cases.npz", bundle, splits.test, predictions, errors[task.metric], batch
+        )
     return metrics
 
 
-def mean_field_error(splits: Splits) -> float:
+def _over_time(task: Task, predictions: Tensor, targets: Tensor) -> dict[str, Any]:
+    """For a rollout also the error of each frame: the mean over the samples, in the order of time."""
+    if not isinstance(task, Rollout):
+        return {}
+    pairs = zip(predictions.split(task.channels, -1), targets.split(task.channels, -1), strict=True)
+    return {"relative_l2_by_frame": [relative_l2(*pair).mean().item() for pair in pairs]}
+
+
+def mean_field_error(splits: Splits, metric: str = "relative_l2") -> float:
     """The error of the simplest answer there is: the mean of the training targets, for every sample."""
     mean = splits.train.targets.mean(dim=0)
-    return relative_l2(mean.expand_as(splits.test.targets), splits.test.targets).mean().item()
+    return METRICS[metric](mean.expand_as(splits.test.targets), splits.test.targets).mean().item()
 
 
 def _summary(errors: Tensor) -> dict[str, Any]:
@@ -176,8 +212,13 @@ def _summary(errors: Tensor) -> dict[str, Any]:
     }
 
 
-def write_cases(path: Path, bundle: Bundle, test: FieldData, predictions: Tensor, errors: Tensor) -> None:
-    """The numbers behind the pictures: best, median and worst case, and the slices of the median one."""
+def write_cases(
+    path: Path, bundle: Bundle, test: FieldData, predictions: Tensor, errors: Tensor, batch: int = 1
+) -> None:
+    """The numbers behind the pictures: best, median and worst case, and the slices of the median one.
+
+    Of a completed field instead of its slices the points that were observed in each case.
+    """
     order = errors.argsort()
     index = order[torch.tensor([0, (len(order) - 1) // 2, -1])]
     case = test.batch(index)
@@ -190,7 +231,13 @@ def write_cases(path: Path, bundle: Bundle, test: FieldData, predictions: Tensor
     }
     if case.inputs is not None:
         arrays["inputs"] = case.inputs
-    arrays |= _slice_maps(bundle, test.batch(index[1:2]))
+    if isinstance(bundle.task, Completion):
+        drawn = (
+            draw_for_test(bundle.task, test.coords.shape[-2], bundle.seed, int(i) // batch) for i in index
+        )
+        arrays["observed"] = torch.stack([points for points in drawn if points is not None])
+    else:
+        arrays |= _slice_maps(bundle, test.batch(index[1:2]))
     plain = {name: tensor.cpu().numpy() for name, tensor in arrays.items()}
 
     def write(temporary: Path) -> None:

@@ -95,7 +95,7 @@ def test_an_encoded_mesh_answers_at_its_own_points_what_the_model_answers(model)
     coords, inputs = points(), torch.randn(2, 37, 1)
     states = net.encode(coords, inputs)
     some = torch.tensor([3, 17, 30])
-    asked = net.query(states, coords[:, some], inputs[:, some])
+    asked = net.query(coords[:, some], states, inputs[:, some])
     torch.testing.assert_close(asked, net(coords, inputs)[:, some], rtol=1e-4, atol=1e-6)
 
 

@@ -58,7 +58,7 @@ def test_a_mesh_encoded_with_kernels_can_be_queried(kind):
     with torch.no_grad(), backend("kernel"):
         states = model.encode(coords, inputs)
         torch.testing.assert_close(
-            model.query(states, coords[:, :7], inputs[:, :7]),
+            model.query(coords[:, :7], states, inputs[:, :7]),
             model(coords, inputs)[:, :7],
             rtol=1e-4,
             atol=1e-5,

@@ -1,7 +1,7 @@
 """A whole training step (forward, loss, backward, clip, optimiser): ours beside a textbook write-up."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
@@ -16,7 +16,7 @@ from linearno.core.records import Record, new_record
 from linearno.data import FieldData, FieldSpec, Sample, Scaler
 from linearno.models import build_model
 from linearno.nn import ModelConfig, PointTransformer
-from linearno.training import TrainingConfig
+from linearno.training import Task, TrainingConfig
 from linearno.training.engine import Engine
 from linearno.training.fit import on_device, start
 from linearno.training.losses import make_loss
@@ -36,6 +36,7 @@ class StepCase:
     recipe: str | None = None
     flops: int | None = None  # of one forward pass for one sample
     alone: bool = False  # too large for the write-up
+    task: Task = field(default_factory=Task)
 
     def batch(self, device: torch.device) -> Sample:
         generator = torch.Generator().manual_seed(0)
@@ -49,9 +50,13 @@ class StepCase:
 
     def build(self, device: torch.device) -> PointTransformer:
         torch.manual_seed(0)
-        built = build_model(self.model, self.spec).to(device)
+        built = build_model(self.model, self.task.spec(self.spec)).to(device)
         assert isinstance(built, PointTransformer)
         return built
+
+    def scaler(self, batch: Sample) -> Scaler:
+        asked = self.task.spec(self.spec)
+        return Scaler.fit(asked, self.task.example(batch, asked))
 
 
 def bench_step(
@@ -101,9 +106,9 @@ def our_step(
     changes = {"precision": precision, "accumulate": 1, "schedule": "constant"}
     config = case.training.model_copy(update=changes | ({} if capture is None else {"capture": capture}))
     state = start(on_device(case.build(device), device), config, samples=MANY * config.batch, device=device)
-    data = FieldData(case.spec, *batch)
-    scaler, loss = Scaler.fit(case.spec, batch).to(device), make_loss(config.loss, case.spec.grid)
-    engine = Engine(state, scaler, data, loss, config)
+    data = FieldData(case.spec, batch.coords, batch.inputs, batch.targets)
+    scaler, loss = case.scaler(batch).to(device), make_loss(config.loss, case.spec.grid)
+    engine = Engine(state, scaler, data, loss, config, task=case.task)
     index = torch.arange(config.batch, device=device)
     state.model.train()
 
@@ -120,7 +125,7 @@ def plain_step(
 ) -> Work:
     """The same step written with PyTorch alone around the textbook model, from the same weights."""
     model, batch, config = plain_twin(case.build(device)), case.batch(device), case.training
-    scaler, loss_fn = Scaler.fit(case.spec, batch).to(device), make_loss(config.loss, case.spec.grid)
+    scaler, loss_fn = case.scaler(batch).to(device), make_loss(config.loss, case.spec.grid)
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=config.lr,
@@ -130,16 +135,19 @@ def plain_step(
         capturable=graph,
     )
 
+    def ask(asked: Sample) -> Tensor:
+        out = model(scaler.coords.encode(asked.coords), scaler.encode_inputs(asked.inputs))
+        return scaler.outputs.decode(out.to(asked.targets.dtype))
+
     def loss_of(coords: Tensor, inputs: Tensor | None, targets: Tensor) -> Tensor:
-        out = model(scaler.coords.encode(coords), scaler.encode_inputs(inputs))
-        return loss_fn(scaler.outputs.decode(out.to(targets.dtype)), targets)
+        return loss_fn(*case.task.train(ask, Sample(coords, inputs, targets), None))
 
     measure = cast(Callable[..., Tensor], torch.compile(loss_of, dynamic=False) if compiled else loss_of)
 
     def work() -> None:
         optimizer.zero_grad(set_to_none=True)
         with autocast(precision, device):
-            loss = measure(*batch)
+            loss = measure(batch.coords, batch.inputs, batch.targets)
         loss.backward()
         if config.clip is not None:
             nn.utils.clip_grad_norm_(model.parameters(), config.clip)

@@ -22,7 +22,7 @@ from linearno.metrics.cost import flops
 from linearno.recipes import RECIPES
 from linearno.recipes.efficiency import build, shape_of
 from linearno.recipes.published import BENCHMARKS, OTHERS, model_config
-from linearno.training import TrainingConfig
+from linearno.training import Rollout, Task, TrainingConfig
 
 app = typer.Typer(
     help="Measure speed, memory and accuracy, beside others in the same process.\n\n"
@@ -31,14 +31,13 @@ app = typer.Typer(
 )
 
 STEPS = {  # the published training of a benchmark, where no recipe says more
-    "darcy": TrainingConfig(),
     "airfoil": TrainingConfig(weight_decay=1e-5),
     "elasticity": TrainingConfig(weight_decay=1e-5, batch=1),
-    "ns": TrainingConfig(batch=2, clip=None),
     "car": TrainingConfig(batch=1, clip=None),
     "million": TrainingConfig(batch=1, recompute=True, capture=False),
 }
-USUAL = [name for name in STEPS if name != "million"]
+FRAMES = 10  # of a rollout, taught in one step
+USUAL = ["darcy", "airfoil", "elasticity", "ns", "car"]
 
 
 class Shape(StrEnum):
@@ -220,12 +219,13 @@ def step_case(name: str) -> StepCase:
     """A benchmark's step: of its recipe where there is one, else of the published settings."""
     published, recipe = OTHERS.get(name) or BENCHMARKS[name], f"{name}/linearno"
     config = RECIPES[recipe]() if recipe in RECIPES else None
+    frames = FRAMES if config and isinstance(config.task, Rollout) else 1
     spec = FieldSpec(
         coords=tuple(f"coord_{i}" for i in range(published.coords)),
         inputs=tuple(f"input_{i}" for i in range(published.inputs)),
-        outputs=tuple(f"output_{i}" for i in range(published.outputs)),
+        outputs=tuple(f"output_{i}" for i in range(frames * published.outputs)),
         grid=published.settings["linearno"].get("grid"),
-        scaled=("inputs", "outputs"),
+        scaled=("inputs", "outputs") if frames == 1 else (),
     )
     with torch.device("meta"):
         sizes = shape_of(build("linearno", published), published.points)
@@ -234,8 +234,9 @@ def step_case(name: str) -> StepCase:
         spec=spec,
         points=published.points,
         model=config.model if config else model_config("linearno", name),
+        task=config.task if config else Task(),
         training=config.training if config else STEPS[name],
         recipe=config.recipe if config else None,
-        flops=flops("linearno", sizes),
+        flops=frames * flops("linearno", sizes),
         alone=name == "million",
     )

@@ -10,6 +10,7 @@ from linearno.cli.shared import DeviceOption, RunArgument, console, user_errors
 from linearno.core.config import override
 from linearno.experiment import evaluate as evaluate_run
 from linearno.experiment import open_run, open_splits
+from linearno.training import WORDS
 
 
 def evaluate(
@@ -26,7 +27,10 @@ def evaluate(
         bundle = load(run, device)
         data = config.data if root is None else override(config.data, [f"root={root}"])
         metrics = evaluate_run(bundle, config, open_splits(data), run)
-        error = metrics["relative_l2"]
+        metric = metrics["metric"]
+        error = metrics[metric]
         console.print(f"{metrics['samples']} test samples; {metrics['data']}")
         for name in ("mean", "median", "std", "max"):
-            console.print(f"relative L2 {name:>6}  {error[name]:.6g}")
+            console.print(f"{WORDS[metric]} {name:>6}  {error[name]:.6g}")
+        for step, value in enumerate(metrics.get("relative_l2_by_frame", []), start=1):
+            console.print(f"relative L2 of step {step:>2}  {value:.6g}")

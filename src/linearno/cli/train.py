@@ -15,7 +15,7 @@ from linearno.core.config import override, read_yaml
 from linearno.core.device import describe, resolve_device
 from linearno.experiment import RunConfig, run
 from linearno.recipes import RECIPES
-from linearno.training import EpochRecord, Interrupted, parallel
+from linearno.training import WORDS, EpochRecord, Interrupted, parallel
 
 
 def train(
@@ -51,10 +51,12 @@ def train(
         config = override(open_recipe(recipe), set_ or [])
         folder = out or Path("runs") / config.recipe.replace("/", "-")
         metrics = run_with_bar(config, folder, str(own_device), track if parallel.writes() else None)
-        error, baseline = metrics["relative_l2"], metrics["mean_field"]["relative_l2"]
+        metric = metrics["metric"]
+        error, baseline = metrics[metric], metrics["mean_field"][metric]
         console.print(
-            f"test relative L2 {error['mean']:.4g} (median {error['median']:.4g}, max {error['max']:.4g}) "
-            f"on {metrics['samples']} samples; the mean field alone gives {baseline:.4g}"
+            f"test {WORDS[metric]} {error['mean']:.4g} "
+            f"(median {error['median']:.4g}, max {error['max']:.4g}) on {metrics['samples']} samples; "
+            f"the mean field alone gives {baseline:.4g}"
         )
         console.print(f"run folder: {folder}   next: linearno report {folder}")
 

@@ -27,10 +27,6 @@ class Question:
     coords: Tensor | None
     leading: tuple[int, ...]  # of one field: (), (S,), (rows, columns), (S, rows, columns) …
 
-    def shape(self, answer: Tensor) -> Tensor:
-        """An output field (S, N) in the shape of the input fields."""
-        return answer.reshape(self.leading)
-
 
 def read_question(path: Path, spec: FieldSpec, *, stride: int = 1, need_coords: bool = False) -> Question:
     """The fields that `spec` names, from a file of arrays; every mismatch is named before any work."""

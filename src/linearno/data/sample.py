@@ -44,6 +44,7 @@ class Sample(NamedTuple):
     coords: Tensor
     inputs: Tensor | None
     targets: Tensor
+    points: Tensor | None = None  # where the targets are, if not at `coords`
 
     def to(self, device: torch.device) -> "Sample":
         move = (None if part is None else part.to(device, non_blocking=True) for part in self)

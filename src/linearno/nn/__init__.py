@@ -2,6 +2,7 @@
 
 from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition
 from linearno.nn.layers import GridConv, Linear, Mlp
+from linearno.nn.rollout import roll_out
 from linearno.nn.settings import ModelConfig, PointConfig, Unified
 from linearno.nn.skeleton import PointTransformer, Transformer
 from linearno.nn.slice_attention import SelfAttention, SliceAttention, Temperature
@@ -20,4 +21,5 @@ __all__ = [
     "Transformer",
     "Unified",
     "UnifiedPosition",
+    "roll_out",
 ]

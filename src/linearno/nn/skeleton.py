@@ -15,6 +15,7 @@ from linearno.core.device import keep_freed_memory
 from linearno.core.errors import UserError
 from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition, unit_grid
 from linearno.nn.layers import GridConv, Linear, Mlp, add_into, add_norm, pointwise
+from linearno.nn.rollout import roll_out
 from linearno.nn.settings import ModelConfig, PointConfig, Unified
 from linearno.nn.slice_attention import SliceAttention
 from linearno.ops import State
@@ -151,8 +152,8 @@ class PointTransformer(Transformer):
 
     def query(
         self,
-        states: list[State],
         coords: Coords,
+        states: list[State],
         inputs: Inputs = None,
         *,
         time: Time = None,
@@ -164,6 +165,10 @@ class PointTransformer(Transformer):
         for block, state in zip(self.blocks, states, strict=True):
             stream, _ = block(stream, state)
         return self._head(stream)
+
+    def rollout(self, coords: Coords, frames: Float[Tensor, "B N C_in"], steps: int) -> Output:
+        """The `steps` frames that follow `frames`, as many as you like, each made from those before it."""
+        return roll_out(lambda frames: self(coords, frames), frames, steps)
 
     def slice_weights(
         self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None

@@ -6,5 +6,19 @@ from linearno.training.history import EpochRecord
 from linearno.training.interrupt import Interrupted
 from linearno.training.losses import LossConfig
 from linearno.training.predict import predict
+from linearno.training.tasks import METRICS, TASKS, WORDS, Completion, Rollout, Task
 
-__all__ = ["EpochRecord", "Interrupted", "LossConfig", "TrainingConfig", "fit", "predict"]
+__all__ = [
+    "METRICS",
+    "TASKS",
+    "WORDS",
+    "Completion",
+    "EpochRecord",
+    "Interrupted",
+    "LossConfig",
+    "Rollout",
+    "Task",
+    "TrainingConfig",
+    "fit",
+    "predict",
+]

@@ -30,6 +30,7 @@ class TrainingConfig(Config):
     clip: Positive | None = 1.0  # largest gradient norm; null: no clipping
     schedule: Literal["onecycle", "cosine", "constant"] = "onecycle"
     schedule_every: Literal["step", "epoch"] = "step"
+    start_factor: Positive = 25.0  # `onecycle` begins at lr / start_factor
     precision: Precision = "fp32"
     eval_precision: Precision = "fp32"  # of validation, of the test, and of the bundle
     ema: float | None = None

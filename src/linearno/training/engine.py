@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
+from linearno.core.randomness import torch_generator
 from linearno.data.benchmark import FieldData
 from linearno.data.scaler import Scaler
 from linearno.ops import Casts
@@ -16,9 +17,11 @@ from linearno.training.flat_adam import FlatAdam
 from linearno.training.losses import Loss
 from linearno.training.state import TrainState
 from linearno.training.step import train_step
+from linearno.training.tasks import Drawn, Task
 
 log = logging.getLogger(__name__)
 
+DRAWN = 2  # the place of what a task draws, beside those of the order of samples and of a test
 WARM_UP = 3  # eager steps before a capture: libraries set themselves up, kernels are compiled
 
 
@@ -39,9 +42,10 @@ class Engine:
         loss: Loss,
         config: TrainingConfig,
         seed: int = 0,
+        task: Task | None = None,
     ):
         self.state, self.scaler, self.data, self.loss, self.config = state, scaler, data, loss, config
-        self.seed = seed
+        self.seed, self.task = seed, task or Task()
         cuda, alone = state.device.type == "cuda", parallel.size() == 1
         self.capture = cuda and alone and config.capture and isinstance(state.optimizer, FlatAdam)
         self.stream = torch.cuda.Stream(state.device) if self.capture else None
@@ -70,41 +74,51 @@ class Engine:
         parallel.own_randomness(self.seed, state.total_steps)
         if isinstance(state.optimizer, FlatAdam):
             state.optimizer.prepare()
-        state.losses[state.step], state.grad_norms[state.step] = self._way(index)()
+        state.losses[state.step], state.grad_norms[state.step] = self._way(index, self._draw())()
         state.lr = float(state.optimizer.param_groups[0]["lr"])
         state.schedule.after_step()
         state.step += 1
         self._done += 1
 
-    def _way(self, index: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
+    def _draw(self) -> Drawn:
+        """By the host, from seed and step alone: a resumed run draws what it would have drawn."""
+        points = self.data.coords.shape[-2]
+        drawn = self.task.draw(points, torch_generator(self.seed, DRAWN, self.state.total_steps))
+        return None if drawn is None else drawn.to(self.state.device, non_blocking=True)
+
+    def _way(self, index: Tensor, drawn: Drawn) -> Callable[[], tuple[Tensor, Tensor]]:
         full = len(index) == self.config.batch * self.config.accumulate
         if not self.capture or not full or self._done < WARM_UP:
-            return lambda: self._eager(index)
+            return lambda: self._eager(index, drawn)
         if self._graph is None:
-            self._record(index)
-        return lambda: self._replay(index)
+            self._record(index, drawn)
+        return lambda: self._replay(index, drawn)
 
-    def _eager(self, index: Tensor) -> tuple[Tensor, Tensor]:
+    def _eager(self, index: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
         """From indices to changed weights: nothing here waits for the device."""
         state, config = self.state, self.config
         share = parallel.share(index)
         batches = [self.data.batch(part) for part in share.parts(config.batch)]
         with self.casts.lent() if self.casts else nullcontext():
-            result = train_step(state.model, self.scaler, batches, self.loss, state.optimizer, config, share)
+            result = train_step(
+                state.model, self.scaler, batches, self.loss, state.optimizer, config, share, self.task, drawn
+            )
         if state.ema:
             state.ema.update(state.model)
         return result
 
-    def _record(self, index: Tensor) -> None:
-        self._index = index.clone()
+    def _record(self, index: Tensor, drawn: Drawn) -> None:
+        self._index, self._drawn = index.clone(), None if drawn is None else drawn.clone()
         self.state.optimizer.zero_grad(set_to_none=True)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, stream=self.stream):
-            self._result = self._eager(self._index)
+            self._result = self._eager(self._index, self._drawn)
         log.info("the training step is captured as a CUDA graph")
 
-    def _replay(self, index: Tensor) -> tuple[Tensor, Tensor]:
+    def _replay(self, index: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
         assert self._graph is not None
         self._index.copy_(index)
+        if drawn is not None and self._drawn is not None:
+            self._drawn.copy_(drawn)
         self._graph.replay()
         return self._result

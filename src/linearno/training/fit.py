@@ -17,8 +17,7 @@ from linearno.core.errors import UserError
 from linearno.core.randomness import torch_generator
 from linearno.data.benchmark import FieldData
 from linearno.data.scaler import Scaler
-from linearno.metrics.norms import relative_l2
-from linearno.nn import PointTransformer
+from linearno.nn import Transformer
 from linearno.training import parallel
 from linearno.training.checkpoint import Checkpoints
 from linearno.training.config import TrainingConfig
@@ -31,6 +30,7 @@ from linearno.training.optimizer import make_optimizer
 from linearno.training.predict import predict
 from linearno.training.schedule import Schedule
 from linearno.training.state import TrainState
+from linearno.training.tasks import METRICS, Task
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ def fit(
     device: torch.device,
     folder: Path,
     fingerprint: str,
+    task: Task | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
 ) -> None:
     """Train `model` in place, or go on where the checkpoint in `folder` stands.
@@ -61,6 +62,7 @@ def fit(
     fitted, held_out = hold_out(train, config.validation, seed)
     run = _Run(
         config=config,
+        task=task or Task(),
         seed=seed,
         scaler=scaler.to(device),
         data=fitted.to(device),
@@ -98,7 +100,7 @@ def hold_out(train: FieldData, count: int, seed: int) -> tuple[FieldData, FieldD
 
 def start(model: nn.Module, config: TrainingConfig, *, samples: int, device: torch.device) -> TrainState:
     """A run's state before its first step."""
-    if isinstance(model, PointTransformer):
+    if isinstance(model, Transformer):
         model.recompute = config.recompute
     elif config.recompute:
         name = type(model).__name__
@@ -120,6 +122,7 @@ class _Run:
     """What stays the same during a run, around the state that changes."""
 
     config: TrainingConfig
+    task: Task
     seed: int
     scaler: Scaler
     data: FieldData
@@ -150,7 +153,9 @@ class _Run:
         log.info("%d steps done of %d epochs", self.state.total_steps, self.config.epochs)
 
     def train(self, stop: StopRequest, on_epoch: Callable[[EpochRecord], None] | None) -> None:
-        with Engine(self.state, self.scaler, self.data, self.loss, self.config, self.seed) as engine:
+        with Engine(
+            self.state, self.scaler, self.data, self.loss, self.config, self.seed, self.task
+        ) as engine:
             self._train(engine, stop, on_epoch)
         if (stopping := parallel.agree(stop.number)) is not None:
             raise Interrupted(stopping, self.config.epochs, len(self.state.losses))
@@ -212,7 +217,7 @@ class _Run:
             )
 
     def _validate(self) -> float | None:
-        """Mean relative L2 of the held-out samples, with the weights that would be the result."""
+        """Mean error of the held-out samples, with the weights that would be the result."""
         state, config = self.state, self.config
         if self.held_out is None:
             return None
@@ -226,8 +231,11 @@ class _Run:
                 batch=config.eval_batch,
                 device=state.device,
                 precision=config.eval_precision,
+                task=self.task,
+                seed=self.seed,
             )
-            error = share.mean(relative_l2(prediction, mine.targets.cpu()).mean()).item()
+            errors = METRICS[self.task.metric](prediction, mine.targets.cpu())
+            error = share.mean(errors.mean()).item()
             state.keep_if_best(error)
         return error
 

@@ -22,27 +22,31 @@ Spacing = Literal["1/s", "1/(s-1)"]
 
 
 class LossConfig(Config):
-    """Relative L2, and on a 2-D grid the relative L2 of its derivatives with a weight.
+    """Relative L2, and on a 2-D grid the relative L2 of its derivatives with a weight; or the squared error.
 
+    `kind`: `relative_l2`, or `mse`, the mean over points and channels of the squared error.
     `spacing` is the step of the central differences on a side of s points: `1/s` is the published code's,
     `1/(s-1)` the true distance of nodes that include both ends. A relative norm cancels it, so both give
     the same loss.
     `reduction` over the batch: `sum` is the published one; the gradient then grows with the batch.
     """
 
+    kind: Literal["relative_l2", "mse"] = "relative_l2"
     gradient_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     spacing: Spacing = "1/s"
     reduction: Literal["sum", "mean"] = "sum"
 
 
 def make_loss(config: LossConfig, grid: tuple[int, ...] | None) -> Loss:
-    """Σ_b relL2(p, y) + w Σ_b (relL2(∂x p, ∂x y) + relL2(∂y p, ∂y y)), or its mean over b."""
+    """Σ_b relL2(p, y) + w Σ_b (relL2(∂x p, ∂x y) + relL2(∂y p, ∂y y)), or its mean over b; or so with MSE."""
     weight = config.gradient_weight
     if weight and (grid is None or len(grid) != 2):
         raise UserError(
             f"training.loss.gradient_weight={weight} needs data on a 2-D grid, "
             f"these are on {'none' if grid is None else f'one of {len(grid)} dimensions'}; set it to 0"
         )
+    if weight and config.kind == "mse":
+        raise UserError("training.loss.kind=mse has no gradient term; set training.loss.gradient_weight=0")
     plane = grid if weight else None
 
     def loss(prediction: Points, truth: Points) -> Float[Tensor, ""]:
@@ -55,6 +59,8 @@ def make_loss(config: LossConfig, grid: tuple[int, ...] | None) -> Loss:
 def _errors(
     prediction: Points, truth: Points, grid: tuple[int, ...] | None, config: LossConfig
 ) -> Float[Tensor, "B"]:
+    if config.kind == "mse":
+        return (prediction - truth).square().flatten(1).mean(dim=1)
     kinds = {prediction.dtype, truth.dtype}
     if takes_kernel("loss", prediction, None if kinds == {torch.float32} else f"fields are {kinds}"):
         return FusedRelativeError.apply(

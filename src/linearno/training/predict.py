@@ -5,9 +5,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from linearno.core.device import Precision, autocast, set_matmul_precision
+from linearno.core.randomness import torch_generator
 from linearno.data.benchmark import FieldData
 from linearno.data.sample import Sample
 from linearno.data.scaler import Scaler
+from linearno.training.tasks import Task
+
+DRAWN = 1  # the place of what a task draws for a test, beside that of training
 
 
 def answer(model: nn.Module, scaler: Scaler, batch: Sample, precision: Precision) -> Float[Tensor, "B N C"]:
@@ -16,7 +20,8 @@ def answer(model: nn.Module, scaler: Scaler, batch: Sample, precision: Precision
     bf16 ends with the network: the result has the targets' type, and so has any loss computed from it.
     """
     with autocast(precision, batch.targets.device):
-        encoded = model(scaler.coords.encode(batch.coords), scaler.encode_inputs(batch.inputs))
+        where = {} if batch.points is None else {"points": scaler.coords.encode(batch.points)}
+        encoded = model(scaler.coords.encode(batch.coords), scaler.encode_inputs(batch.inputs), **where)
     return scaler.outputs.decode(encoded.to(batch.targets.dtype))
 
 
@@ -29,13 +34,33 @@ def predict(
     batch: int,
     device: torch.device,
     precision: Precision = "fp32",
+    task: Task | None = None,
+    seed: int = 0,
 ) -> Float[Tensor, "S N C"]:
-    """The model's answer for every sample of `data`, on the CPU; the model keeps its training mode."""
+    """The model's answer for every sample of `data`, on the CPU; the model keeps its training mode.
+
+    What a task draws for a batch depends on `seed` and the batch's place in the data.
+    """
+    task = task or Task()
+
+    def ask(batch: Sample) -> Tensor:
+        return answer(model, scaler, batch, precision)
+
+    def of_part(place: int, index: Tensor) -> Tensor:
+        drawn = draw_for_test(task, data.coords.shape[-2], seed, place)
+        batch = data.batch(index).to(device)
+        return task.test(ask, batch, None if drawn is None else drawn.to(device)).cpu()
+
     set_matmul_precision(precision)
     training = model.training
     model.eval()
     try:
         parts = torch.arange(len(data), device=data.targets.device).split(batch)
-        return torch.cat([answer(model, scaler, data.batch(i).to(device), precision).cpu() for i in parts])
+        return torch.cat([of_part(place, index) for place, index in enumerate(parts)])
     finally:
         model.train(training)
+
+
+def draw_for_test(task: Task, points: int, seed: int, place: int) -> Tensor | None:
+    """What is drawn for one batch of a test: the same whenever it is asked."""
+    return task.draw(points, torch_generator(seed, DRAWN, place))

@@ -11,8 +11,9 @@ from linearno.training.config import TrainingConfig
 class Schedule:
     """`onecycle`, `cosine` (to zero) or `constant`, as the config says.
 
-    `onecycle` has PyTorch's defaults, as published: 30 % of the run up from lr/25 to lr, then down to
-    lr/250 000, both by a cosine, with the first beta going 0.95 → 0.85 → 0.95 against it.
+    `onecycle` has PyTorch's defaults, as published: 30 % of the run up from lr/25 (`start_factor` may say
+    another part) to lr, then down to 1/10 000 of the start, both by a cosine, with the first beta going
+    0.95 → 0.85 → 0.95 against it.
     """
 
     def __init__(self, optimizer: Optimizer, config: TrainingConfig, steps_per_epoch: int):
@@ -20,7 +21,9 @@ class Schedule:
         total = config.epochs * (steps_per_epoch if self._every == "step" else 1)
         self._inner: LRScheduler | None = None
         if config.schedule == "onecycle":
-            self._inner = OneCycleLR(optimizer, max_lr=config.lr, total_steps=total)
+            self._inner = OneCycleLR(
+                optimizer, max_lr=config.lr, total_steps=total, div_factor=config.start_factor
+            )
         elif config.schedule == "cosine":
             self._inner = CosineAnnealingLR(optimizer, T_max=total, eta_min=0)
 

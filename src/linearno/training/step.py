@@ -15,6 +15,7 @@ from linearno.training.losses import Loss
 from linearno.training.optimizer import apply_gradients
 from linearno.training.parallel import Share
 from linearno.training.predict import answer
+from linearno.training.tasks import Drawn, Task
 
 
 def train_step(
@@ -25,18 +26,25 @@ def train_step(
     optimizer: Optimizer,
     config: TrainingConfig,
     share: Share | None = None,
+    task: Task | None = None,
+    drawn: Drawn = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Mean loss per sample, and the gradient norm before clipping, of one step over all `batches`.
 
     The gradient is that of the batches put together into one, whichever the loss's reduction; with a `share`,
     of those of all processes.
     """
+    task = task or Task()
+
+    def ask(batch: Sample) -> Tensor:
+        return answer(model, scaler, batch, config.precision)
+
     optimizer.zero_grad(set_to_none=True)
     samples = sum(len(batch.targets) for batch in batches)
     total = batches[0].targets.new_zeros(())
     for batch in batches:
         with weights_beside(total.device) if len(batches) == 1 else nullcontext():
-            loss = loss_fn(answer(model, scaler, batch, config.precision), batch.targets)
+            loss = loss_fn(*task.train(ask, batch, drawn))
             if config.loss.reduction == "mean":
                 loss = loss * (len(batch.targets) / samples)
             loss.backward()

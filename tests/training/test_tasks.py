@@ -1,0 +1,229 @@
+"""Rollouts and completions: what the model is asked, and what the loss sees."""
+
+import pytest
+import torch
+
+from linearno import CrossLinearNO, LinearNO
+from linearno.core.errors import UserError
+from linearno.data import FieldData, FieldSpec, Sample, Scaler
+from linearno.metrics import relative_l2
+from linearno.nn import roll_out
+from linearno.training import Completion, Rollout, Task, TrainingConfig, fit
+from linearno.training.losses import LossConfig, make_loss
+from linearno.training.predict import answer, draw_for_test, predict
+
+CPU = torch.device("cpu")
+FRAMES = FieldSpec(coords=("x", "y"), inputs=("w1", "w2", "w3"), outputs=("w4", "w5", "w6", "w7"))
+FIELD = FieldSpec(coords=("x", "t"), outputs=("u",))
+LOSS = make_loss(LossConfig(), None)
+
+
+def trajectories(samples: int = 2, points: int = 9) -> Sample:
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(channels: int) -> torch.Tensor:
+        return torch.randn(samples, points, channels, generator=generator, dtype=torch.float64)
+
+    return Sample(draw(2), draw(3), draw(4))
+
+
+def network(outputs: int = 1) -> LinearNO:
+    torch.manual_seed(1)
+    return LinearNO(
+        coords=2, inputs=3, outputs=outputs, width=8, depth=2, heads=2, slices=4, temperature=None
+    ).double()
+
+
+def asking(model):
+    return lambda batch: model(batch.coords, batch.inputs)
+
+
+def gradients(model, loss):
+    used = [weight for weight in model.parameters() if weight.requires_grad]
+    return torch.autograd.grad(loss, used, allow_unused=True)
+
+
+def test_teacher_forcing_as_one_batch_has_the_loss_and_gradient_of_one_step_after_another():
+    model, batch = network(), trajectories()
+    frames, total = batch.inputs, 0.0
+    for step in range(4):  # as published: predict, sum the loss, go on from the true frame
+        truth = batch.targets[..., step : step + 1]
+        total = total + LOSS(model(batch.coords, frames), truth)
+        frames = torch.cat([frames[..., 1:], truth], dim=-1)
+    at_once = LOSS(*Rollout().train(asking(model), batch, None))
+    torch.testing.assert_close(at_once, total, rtol=1e-12, atol=0)
+    for one, other in zip(gradients(model, at_once), gradients(model, total), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_without_a_teacher_the_gradient_goes_through_the_whole_rollout():
+    model, batch = network(), trajectories()
+    frames, total = batch.inputs, 0.0
+    for step in range(4):
+        frame = model(batch.coords, frames)
+        total = total + LOSS(frame, batch.targets[..., step : step + 1])
+        frames = torch.cat([frames[..., 1:], frame], dim=-1)
+    free = LOSS(*Rollout(forcing="none").train(asking(model), batch, None))
+    torch.testing.assert_close(free, total, rtol=1e-12, atol=0)
+    for one, other in zip(gradients(model, free), gradients(model, total), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_pushforward_goes_on_from_predictions_but_its_gradient_ends_at_each_step():
+    model, batch = network(), trajectories()
+    with torch.no_grad():
+        known = torch.cat([batch.inputs, model.rollout(batch.coords, batch.inputs, 3)], dim=-1)
+    steps = [model(batch.coords, known[..., step : step + 3]) for step in range(4)]
+    total = sum(LOSS(frame, batch.targets[..., i : i + 1]) for i, frame in enumerate(steps))
+    pushed = LOSS(*Rollout(forcing="pushforward").train(asking(model), batch, None))
+    torch.testing.assert_close(pushed, total, rtol=1e-12, atol=0)
+    for one, other in zip(gradients(model, pushed), gradients(model, total), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_a_test_feeds_predictions_back_and_never_sees_the_targets():
+    model, batch = network(), trajectories()
+    rolled = Rollout().test(asking(model), batch, None)
+    torch.testing.assert_close(rolled, model.rollout(batch.coords, batch.inputs, 4))
+    blind = Rollout().test(asking(model), batch._replace(targets=batch.targets * torch.nan), None)
+    torch.testing.assert_close(blind, rolled)
+    longer = model.rollout(batch.coords, batch.inputs, 9)
+    torch.testing.assert_close(longer[..., :4], rolled)
+
+
+def test_a_rollout_of_several_channels_keeps_them_together():
+    """A step that adds one to the last frame counts up in both channels."""
+    frames = torch.tensor([0.0, 10.0, 1.0, 11.0]).expand(1, 5, 4)
+    rolled = roll_out(lambda known: known[..., -2:] + 1, frames, 3)
+    assert rolled[0, 0].tolist() == [2, 12, 3, 13, 4, 14]
+    windows = Rollout(channels=2).windows(Sample(torch.zeros(1, 5, 1), frames, rolled))
+    assert windows.inputs[:, 0].tolist() == [[0, 10, 1, 11], [1, 11, 2, 12], [2, 12, 3, 13]]
+    assert windows.targets[:, 0].tolist() == [[2, 12], [3, 13], [4, 14]]
+
+
+def test_a_scaler_of_frames_takes_its_statistics_from_every_step():
+    spec = FRAMES.model_copy(update={"scaled": ("inputs", "outputs")})
+    batch = trajectories()
+    asked = Rollout().spec(spec)
+    scaler = Scaler.fit(asked, Rollout().example(batch, asked))
+    assert asked.outputs == ("w4",)
+    torch.testing.assert_close(scaler.outputs.mean, batch.targets.mean().reshape(1))
+    last = torch.cat([batch.inputs[..., 2:], batch.targets[..., :3]], dim=-1)
+    torch.testing.assert_close(scaler.inputs.mean[2], last.mean())
+
+
+def completer(**settings) -> CrossLinearNO:
+    torch.manual_seed(2)
+    sizes = {"width": 8, "depth": 1, "heads": 2, "slices": 4} | settings
+    return CrossLinearNO(coords=2, inputs=1, outputs=1, **sizes)
+
+
+def fields(samples: int = 6, points: int = 40) -> FieldData:
+    generator = torch.Generator().manual_seed(0)
+    coords = torch.rand(points, 2, generator=generator)
+    wave = torch.rand(samples, 1, 1, generator=generator) * torch.sin(6 * coords[:, :1])
+    return FieldData(FIELD, coords, None, wave + 1)
+
+
+def test_a_completion_sees_the_values_at_the_drawn_points_and_no_others():
+    model, batch, task = completer(), fields().everything(), Completion(ratio=0.25)
+    drawn = task.draw(40, torch.Generator().manual_seed(3))
+    assert len(drawn) == len(set(drawn.tolist())) == 10
+    scaler = Scaler.blank(task.spec(FIELD))
+    told = task.test(lambda asked: answer(model, scaler, asked, "fp32"), batch, drawn)
+    torch.testing.assert_close(
+        told, model(batch.coords[:, drawn], batch.targets[:, drawn], points=batch.coords)
+    )
+    hidden = batch.targets.clone()
+    hidden[:, [i for i in range(40) if i not in drawn.tolist()]] = torch.nan
+    torch.testing.assert_close(
+        task.test(lambda asked: answer(model, scaler, asked, "fp32"), batch._replace(targets=hidden), drawn),
+        told,
+    )
+
+
+def test_every_batch_of_a_test_has_its_own_points_and_always_the_same():
+    model, data, task = completer(), fields(), Completion(ratio=0.25)
+    scaler = Scaler.blank(task.spec(FIELD))
+    settings = {"batch": 2, "device": CPU, "task": task}
+    one, again = (predict(model, scaler, data, seed=4, **settings) for _ in range(2))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, predict(model, scaler, data, seed=5, **settings))
+    draws = {tuple(draw_for_test(task, 40, 4, place).tolist()) for place in range(3)}
+    assert len(draws) == 3
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_training_draws_new_points_at_every_step_and_the_same_ones_when_resumed(tmp_path, interrupted):
+    seen: list[tuple[int, ...]] = []
+
+    class Watched(Completion):
+        def train(self, ask, batch, drawn):
+            seen.append(tuple(drawn.tolist()))
+            return super().train(ask, batch, drawn)
+
+    task, data = Watched(ratio=0.25), fields()
+    config = TrainingConfig(epochs=3, batch=2, loss=LossConfig(kind="mse", reduction="mean"), clip=None)
+    scaler = Scaler.blank(task.spec(FIELD))
+
+    def train(folder, on_epoch=None):
+        model = completer()
+        fit(
+            model,
+            scaler,
+            data,
+            config,
+            seed=7,
+            device=CPU,
+            folder=folder,
+            fingerprint="completion",
+            task=task,
+            on_epoch=on_epoch,
+        )
+        return model.state_dict()
+
+    whole = train(tmp_path / "whole")
+    steps = list(seen)
+    assert len(steps) == len(set(steps)) == 9  # three steps an epoch, never the same points
+    if interrupted:
+
+        def stop(record):
+            if record.epoch == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path / "parts", stop)
+        parts = train(tmp_path / "parts")
+        assert all(torch.equal(parts[name], whole[name]) for name in whole)
+        assert seen[-3:] == steps[-3:]
+
+
+def test_the_squared_error_is_the_mean_over_points_and_channels():
+    prediction, truth = torch.randn(2, 5, 3), torch.randn(2, 5, 3)
+    loss = make_loss(LossConfig(kind="mse", reduction="mean"), None)
+    torch.testing.assert_close(loss(prediction, truth), torch.nn.functional.mse_loss(prediction, truth))
+    with pytest.raises(UserError, match="gradient_weight=0"):
+        make_loss(LossConfig(kind="mse", gradient_weight=0.1), (5, 1))
+
+
+@pytest.mark.parametrize(
+    ("task", "spec", "complaint"),
+    [
+        (Rollout(), FIELD, "0 inputs are not frames"),
+        (Rollout(channels=2), FRAMES, "3 inputs are not frames of 2 channels"),
+        (Completion(), FRAMES, "also have"),
+        (Completion(ratio=0.001), FIELD.model_copy(update={"grid": (4, 5)}), "leaves none to observe"),
+    ],
+)
+def test_data_that_do_not_fit_a_task_are_named_before_any_work(task, spec, complaint):
+    with pytest.raises(UserError, match=complaint):
+        task.spec(spec)
+
+
+def test_a_rollout_needs_a_step_and_a_direct_task_changes_nothing():
+    with pytest.raises(UserError, match="one step or more"):
+        network().rollout(torch.rand(1, 3, 2), torch.rand(1, 3, 3), 0)
+    batch = trajectories()
+    assert Task().spec(FRAMES) == FRAMES
+    assert Task().train(lambda asked: asked.targets, batch, None) == (batch.targets, batch.targets)
+    assert relative_l2(batch.targets, batch.targets).max() == 0
