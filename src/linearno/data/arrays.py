@@ -56,6 +56,8 @@ def _field(
     path: Path, name: str, values: ndarray, spec: FieldSpec, stride: int
 ) -> tuple[Tensor, tuple[int, ...]]:
     """One field as (S, N): on the grid of `spec`, strided to it, or as a list of points."""
+    if not values.size:
+        raise UserError(f"{path}: {name} is empty, its shape is {values.shape}; give one value or more")
     axes = len(spec.grid) if spec.grid else 1
     if spec.grid is not None and values.shape[-1:] != (prod(spec.grid),):
         for axis in range(-axes, 0) if values.ndim >= axes else ():

@@ -1,0 +1,165 @@
+"""Runs that march in time and runs that complete a field: from disk to a number, and back as a bundle."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from linearno import load
+from linearno.core.config import override
+from linearno.core.errors import UserError
+from linearno.data import DATASETS
+from linearno.experiment import evaluate, open_run, open_splits, run
+from linearno.metrics import relative_l2, relative_mae
+from linearno.recipes import RECIPES
+from linearno.training.predict import draw_for_test
+from tests.commands import linearno, refused
+
+CPU = torch.device("cpu")
+SMALL = ["model.width=16", "model.depth=1", "model.heads=2", "model.slices=6", "training.epochs=2"]
+
+
+def made(name: str, root: Path, sizes: dict[str, int], resolution: int) -> Path:
+    DATASETS[name].generate(root, sizes=sizes, resolution=resolution, seed=0, workers=1, tick=lambda n: None)
+    return root
+
+
+@pytest.fixture(scope="module")
+def marched(tmp_path_factory) -> Path:
+    """A finished run on 6 + 3 flows of 8×8 points."""
+    data = made("ns", tmp_path_factory.mktemp("ns"), {"train": 6, "test": 3}, 16)
+    changes = [*SMALL, f"data.root={data}", "data.train=6", "data.test=3"]
+    folder = tmp_path_factory.mktemp("runs") / "ns"
+    run(override(RECIPES["ns/linearno"](), changes), folder, CPU)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def completed(tmp_path_factory) -> Path:
+    """A finished run on 6 + 3 trajectories of 8×16 points, a fifth of them observed."""
+    data = made("burgers", tmp_path_factory.mktemp("burgers"), {"train": 6, "test": 3, "val": 1}, 16)
+    changes = [*SMALL, f"data.root={data}", "data.train=6", "data.test=3", "data.val=1"]
+    folder = tmp_path_factory.mktemp("runs") / "burgers"
+    run(override(RECIPES["burgers20/linearno"](), changes), folder, CPU)
+    return folder
+
+
+def metrics_of(folder: Path) -> dict:
+    return json.loads((folder / "metrics.json").read_text())
+
+
+def test_the_error_of_a_rollout_is_that_of_all_frames_with_predictions_fed_back(marched):
+    bundle, splits, metrics = load(marched), open_splits(open_run(marched).data), metrics_of(marched)
+    rolled = bundle.predict(splits.test.inputs)
+    with torch.no_grad():
+        raw = bundle.model.rollout(splits.test.everything().coords, splits.test.inputs, 10)
+    torch.testing.assert_close(rolled, raw, rtol=1e-4, atol=1e-5)
+    assert metrics["metric"] == "relative_l2"
+    errors = relative_l2(rolled, splits.test.targets)
+    assert metrics["relative_l2"]["mean"] == pytest.approx(errors.mean().item(), rel=1e-4)
+    frames = [relative_l2(rolled[..., t], splits.test.targets[..., t]).mean().item() for t in range(10)]
+    assert metrics["relative_l2_by_frame"] == pytest.approx(frames, rel=1e-4)
+
+
+def test_a_bundle_marches_as_far_as_it_is_asked_to(marched):
+    bundle, splits = load(marched), open_splits(open_run(marched).data)
+    far = bundle.predict(splits.test.inputs, steps=14)
+    assert far.shape == (3, 64, 14)
+    torch.testing.assert_close(far[..., :10], bundle.predict(splits.test.inputs))
+
+
+def test_predict_writes_as_many_frames_as_are_asked_for(marched, tmp_path):
+    splits = open_splits(open_run(marched).data)
+    first = {f"w{t + 1}": splits.test.inputs[0, :, t].reshape(8, 8).numpy() for t in range(10)}
+    np.savez(tmp_path / "first.npz", **first)
+    code, output = linearno("predict", marched, tmp_path / "first.npz", "-o", tmp_path / "a.npz")
+    assert code == 0, output
+    code, output = linearno(
+        "predict", marched, tmp_path / "first.npz", "--steps", "12", "-o", tmp_path / "b.npz"
+    )
+    assert code == 0, output
+    with np.load(tmp_path / "a.npz") as usual, np.load(tmp_path / "b.npz") as long:
+        assert list(usual) == [f"w{t}" for t in range(11, 21)]
+        assert list(long) == [f"step{t}" for t in range(1, 13)]
+        np.testing.assert_allclose(long["step10"], usual["w20"], rtol=1e-5, atol=1e-6)
+
+
+def test_the_error_of_a_completion_is_the_relative_mae_with_points_drawn_for_each_sample(completed):
+    bundle, splits, metrics = load(completed), open_splits(open_run(completed).data), metrics_of(completed)
+    assert metrics["metric"] == "relative_mae"
+    told = []
+    for place in range(3):
+        drawn = draw_for_test(bundle.task, 128, bundle.seed, place)
+        assert len(drawn) == 25  # a fifth of 128
+        seen = splits.test.targets[place : place + 1, drawn]
+        told.append(bundle.encode(splits.test.coords[drawn], seen).query(splits.test.coords))
+    errors = relative_mae(torch.cat(told), splits.test.targets)
+    assert metrics["relative_mae"]["mean"] == pytest.approx(errors.mean().item(), rel=1e-4)
+    with np.load(completed / "figures" / "cases.npz") as cases:
+        assert cases["observed"].shape == (3, 25)
+        worst = int(cases["sample"][2])
+        assert cases["observed"][2].tolist() == draw_for_test(bundle.task, 128, 0, worst).tolist()
+
+
+def test_evaluating_a_completion_again_gives_the_same_number(completed, tmp_path):
+    config = open_run(completed)
+    again = evaluate(load(completed), config, open_splits(config.data), tmp_path)
+    assert again["relative_mae"] == metrics_of(completed)["relative_mae"]
+
+
+def test_predict_completes_a_field_from_observations_in_a_file(completed, tmp_path):
+    bundle = load(completed)
+    coords, values = bundle.coords[::7], torch.linspace(-1, 1, 19)
+    np.savez(tmp_path / "seen.npz", coords=coords.numpy(), **{"u observed": values.numpy()})
+    code, output = linearno("predict", completed, tmp_path / "seen.npz", "-o", tmp_path / "u.npz")
+    assert code == 0, output
+    with np.load(tmp_path / "u.npz") as answer:
+        expected = bundle.encode(coords, values[None, :, None]).query(bundle.coords)
+        np.testing.assert_allclose(answer["u"], expected.reshape(8, 16).numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "change", "complaint"),
+    [
+        ("burgers20/linearno", "task.ratio=0.001", "leaves none to observe"),
+        ("burgers20/linearno", "task.ratio=1.5", "task.ratio"),
+        ("burgers20/linearno", "task.name=rollout", "task"),
+        ("ns/linearno", "task.channels=3", "10 inputs are not frames of 3 channels"),
+        ("ns/linearno", "data.frames_out=30", "holds 20 frames"),
+        ("ns/linearno", "task.forcing=student", "task.forcing"),
+    ],
+)
+def test_a_run_that_cannot_be_is_named_in_one_line_and_leaves_nothing(
+    recipe, change, complaint, marched, completed, tmp_path
+):
+    known = open_run(marched if recipe.startswith("ns") else completed).data
+    changes = [f"data.root={known.root}", "data.train=6", "data.test=3", change]
+    sets = [word for each in changes for word in ("--set", each)]
+    said = refused("train", recipe, *sets, "--out", tmp_path / "run", "--device", "cpu")
+    assert complaint in said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "complaint"),
+    [
+        ({"coords": np.zeros((0, 2)), "u observed": np.zeros(0)}, "is empty"),
+        ({"coords": np.zeros((3, 2)), "u observed": np.full(3, np.nan)}, "NaN"),
+        ({"coords": np.zeros((3, 2)), "u observed": np.zeros(4)}, "3 points in coords, 4"),
+        ({"u observed": np.zeros(4)}, "coords"),
+    ],
+)
+def test_observations_that_tell_nothing_are_refused(completed, tmp_path, arrays, complaint):
+    np.savez(tmp_path / "seen.npz", **arrays)
+    said = refused("predict", completed, tmp_path / "seen.npz", "-o", tmp_path / "u.npz")
+    assert complaint in said
+    assert not (tmp_path / "u.npz").exists()
+
+
+def test_steps_belong_to_models_that_march_in_time(completed, tiny_run):
+    with pytest.raises(UserError, match="does not march in time"):
+        load(tiny_run).predict(torch.zeros(1, 81, 1), steps=3)
+    with pytest.raises(UserError, match="observations"):
+        load(completed).predict()
