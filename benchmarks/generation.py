@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--test", type=int, help="samples to test on; the protocol's by default")
     parser.add_argument("--resolution", type=int, help="as published by default")
     parser.add_argument("--out", type=Path, help="write the record into this folder")
+    parser.add_argument("--id", help="the record's; generate/NAME by default, on a GPU generate/NAME_device")
     options = parser.parse_args()
     benchmark = DATASETS[options.name]
     asked = {split: getattr(options, split) for split in ("train", "test") if getattr(options, split)}
@@ -44,8 +45,8 @@ def main() -> None:
     print(f"{samples} samples in {seconds:.1f} s with {how}: {samples / seconds:.1f}/s")
     if options.out:
         details = settings | {"device": card["device"], "seconds": seconds, "files": card["files"]}
-        name = f"generate/{options.name}" + ("" if options.device == "cpu" else "_device")
-        record = new_record(name, seconds, "s", seed=settings["seed"], details=details)
+        usual = f"generate/{options.name}" + ("" if options.device == "cpu" else "_device")
+        record = new_record(options.id or usual, seconds, "s", seed=settings["seed"], details=details)
         print(f"record: {write_record(options.out, record)}")
 
 

@@ -1,6 +1,7 @@
 """Benchmarks at tiny sizes: the contestants compute the same, and the record says what ran."""
 
 import sys
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -13,7 +14,7 @@ from linearno.bench.attention import SHAPES, our_attention, question
 from linearno.bench.plain import plain_attention, plain_twin
 from linearno.bench.step import our_step, plain_step
 from linearno.bench.timing import measure_ceilings
-from linearno.bench.train import record_runs, run_id
+from linearno.bench.train import record_of_precisions, record_runs, run_id
 from linearno.cli.bench import STEPS, Shape, step_case
 from linearno.core.errors import UserError
 from linearno.core.records import read_record, write_record
@@ -21,7 +22,8 @@ from linearno.data import FieldSpec
 from linearno.experiment import run
 from linearno.models import CONFIGS
 from linearno.recipes import RECIPES
-from linearno.training import LossConfig, TrainingConfig
+from linearno.report.blocks import precision_table
+from linearno.training import LossConfig, Rollout, Task, TrainingConfig
 
 CPU = torch.device("cpu")
 TINY = AttentionShape(batch=2, points=33, heads=3, head_width=5, slices=7)
@@ -79,8 +81,12 @@ def test_the_textbook_model_is_of_the_published_linearno_only():
         plain_twin(LinearNO(coords=2, outputs=1, width=8, depth=1, heads=2, slices=3, tied=True))
 
 
-def test_both_steps_make_the_same_change_to_the_weights(case, monkeypatch):
+@pytest.mark.parametrize("task", [Task(), Rollout()])
+def test_both_steps_make_the_same_change_to_the_weights(case, task, monkeypatch):
     """Three steps from the same weights: what the networks then answer agrees."""
+    if task == Rollout():  # from three frames to the next two
+        frames = FieldSpec(coords=("x", "y"), inputs=("a", "b", "c"), outputs=("d", "e"), grid=(5, 6))
+        case = replace(case, spec=frames, task=task)
     built = []
     build, twin = StepCase.build, plain_twin
 
@@ -154,13 +160,15 @@ def test_a_step_record_names_its_recipe_and_peer(case):
 
 
 def test_every_shape_has_an_attention_and_a_step_at_the_published_size():
-    assert set(SHAPES) == set(STEPS) == {str(shape) for shape in Shape}
+    assert set(SHAPES) == {str(shape) for shape in Shape}
+    assert all(name in STEPS or f"{name}/linearno" in RECIPES for name in SHAPES)
     for name, shape in SHAPES.items():
         case = step_case(name)
         model = case.model
         sizes = (case.training.batch, case.points, model.heads, model.width // model.heads, model.slices)
         assert sizes == (shape.batch, shape.points, shape.heads, shape.head_width, shape.slices)
     assert step_case("darcy").recipe == "darcy/linearno"
+    assert len(step_case("ns").spec.outputs) == 10  # all frames of the recipe in one step
     car = step_case("car").build(torch.device("meta"))
     assert sum(weight.numel() for weight in car.parameters()) == 3_852_420
 
@@ -183,6 +191,19 @@ def test_runs_recorded_together_stand_beside_each_other(tiny_run, tiny_config, t
     assert first.against["transolver"] == second.value
     assert second.against["linearno"] == first.value
     assert second.against["published"] == 0.0055
+
+
+def test_the_price_of_a_precision_is_its_error_beside_the_other_ones(tiny_config, tmp_path):
+    folders = [tmp_path / f"{kind}-{seed}" for seed in (0, 1) for kind in ("bf16", "fp32")]
+    for folder in folders:
+        kind, seed = folder.name.split("-")
+        run(tiny_config("darcy/linearno", f"training.precision={kind}", f"seed={seed}"), folder, CPU)
+    record = record_of_precisions(folders)
+    errors = [record_of_run(folder).value for folder in folders]
+    assert record.id == "study/precision/darcy"
+    assert record.unit == "error of bf16 / error of fp32"
+    assert record.value == pytest.approx((errors[0] / errors[1] + errors[2] / errors[3]) / 2)
+    assert "| bf16 | " in precision_table({record.id: record})
 
 
 def test_a_demo_is_no_training_record():

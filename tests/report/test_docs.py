@@ -83,7 +83,9 @@ def test_a_step_stands_beside_its_peers_with_spread_and_memory(project, records)
     assert "| plain, fp32 | 50.2 (50.1–50.3) |" in page
     assert "| PhysicsNeMo, bf16 | not installed |" in page
     assert "darcy 25 % (arithmetic)" in page
-    assert "| darcy/linearno | 0.00512 | 0.0050 | 500 | 0 | generated, sha256 abc | 18.5 |" in page
+    assert (
+        "| darcy/linearno | 0.00512 relative L2 | 0.0050 | 500 | 0 | generated, sha256 abc | 18.5 |" in page
+    )
 
 
 def test_an_unknown_block_is_refused_before_any_page_is_written(project, records):

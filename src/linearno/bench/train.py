@@ -80,6 +80,29 @@ def record_runs(folders: Sequence[Path]) -> list[Record]:
     return [with_peers(record) for record in found]
 
 
+def record_of_precisions(folders: Sequence[Path]) -> Record:
+    """The error of the first run's precision relative to the second's: the mean ratio over the seeds."""
+    configs, found = [open_run(folder) for folder in folders], [record_of_run(folder) for folder in folders]
+    runs: list[dict[str, Any]] = [
+        {"precision": config.training.precision, "seed": config.seed, "error": record.value}
+        for config, record in zip(configs, found, strict=True)
+    ]
+    first, second = list(dict.fromkeys(run["precision"] for run in runs))[:2]
+    of = {(run["precision"], run["seed"]): run["error"] for run in runs}
+    ratios = [of[first, seed] / of[second, seed] for seed in dict.fromkeys(config.seed for config in configs)]
+    return found[0].model_copy(
+        update={
+            "id": f"study/precision/{configs[0].data.name}",
+            "value": sum(ratios) / len(ratios),
+            "unit": f"error of {first} / error of {second}",
+            "against": {},
+            "seed": None,
+            "device_minutes": sum(record.device_minutes or 0 for record in found),
+            "details": {"error": found[0].unit, "runs": runs},
+        }
+    )
+
+
 def run_id(config: RunConfig) -> str:
     """`train/RECIPE`; the demo's recipes keep to a name of their own, as they are no benchmark."""
     if config.recipe.startswith("demo/"):

@@ -172,7 +172,7 @@ def train_table(records: Records) -> str:
         return missing("linearno bench train darcy/linearno --out results")
     head = [
         "run",
-        "test relative L2",
+        "test error",
         "published",
         "epochs",
         "seed",
@@ -186,7 +186,7 @@ def train_table(records: Records) -> str:
         rows.append(
             [
                 name,
-                f"{record.value:.5f}",
+                f"{record.value:.5f} {record.unit}",
                 "" if published is None else f"{published:.4f}",
                 *("" if fact is None else str(fact) for fact in (record.epochs, record.seed, record.data)),
                 "" if minutes is None else f"{minutes:.1f}",
@@ -194,6 +194,23 @@ def train_table(records: Records) -> str:
             ]
         )
     return markdown_table(head, rows)
+
+
+def precision_table(records: Records) -> str:
+    found = under(records, "study/precision")
+    if not found:
+        return missing("python benchmarks/precision.py darcy/linearno --out results")
+    return "\n\n".join(_precisions(record) for record in found.values())
+
+
+def _precisions(record: Record) -> str:
+    runs = record.details["runs"]
+    kinds, seeds = (list(dict.fromkeys(run[key] for run in runs)) for key in ("precision", "seed"))
+    errors = {(run["precision"], run["seed"]): run["error"] for run in runs}
+    rows = [[kind, *(f"{errors[kind, seed]:.5f}" for seed in seeds)] for kind in kinds]
+    head = [f"{record.recipe}, {record.epochs} epochs", *(f"seed {seed}" for seed in seeds)]
+    note = f"Test {record.details['error']}; {record.unit}: {record.value:.3f} on average. {origin(record)}."
+    return f"{markdown_table(head, rows)}\n\n{note}"
 
 
 def summary_table(records: Records) -> str:
@@ -207,7 +224,7 @@ def summary_table(records: Records) -> str:
     for key, record in under(records, "train").items():
         published = record.against.get("published")
         other = "" if published is None else f"{published:.4f} (published)"
-        what = f"test relative L2, {key}, {record.epochs} epochs"
+        what = f"test {record.unit}, {key}, {record.epochs} epochs"
         rows.append([what, f"{record.value:.4f}", other, _from(record)])
     if not rows:
         return missing("linearno bench attention --out results")
@@ -220,6 +237,7 @@ BLOCKS: dict[str, Block] = {
     "demo": demo_table,
     "generation": generation_lines,
     "kept": kept_line,
+    "precision": precision_table,
     "step": step_table,
     "summary": summary_table,
     "theorem1": theorem_line,

@@ -167,7 +167,7 @@ def mlp_backward(
         d_out, z, w2, d_z, between, parts, len(x), hidden, outputs, product_precision(x), **tile
     )
     d_w1, d_w2, sums = beside(
-        lambda: (weight_gradient(d_z, x), weight_gradient(d_out, between), add_rows(parts)),
+        lambda: (weight_gradient(d_z, x.to(z.dtype)), weight_gradient(d_out, between), add_rows(parts)),
         *(d_z, x, d_out, between, parts),
         leaves=leaves,
     )
