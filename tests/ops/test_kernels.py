@@ -192,9 +192,13 @@ def test_states_of_parts_merge_whichever_way_they_were_gathered():
 
 
 @pytest.mark.parametrize("kind", [torch.float32, HALF])
-def test_mlp_norm_and_linear_layers_are_as_near_to_float64_as_plain_pytorch(kind):
-    x, w1, w2 = draw(3, 41, 20, kind=kind), draw(70, 20, scale=0.2), draw(20, 70, scale=0.1)
-    b1, b2 = draw(70), draw(20)
+@pytest.mark.parametrize(
+    ("rows", "width", "hidden"), [(41, 20, 70), (90, 140, 200)]
+)  # the second: tiles of wide layers
+def test_mlp_and_linear_layers_are_as_near_to_float64_as_plain_pytorch(kind, rows, width, hidden):
+    x = draw(3, rows, width, kind=kind)
+    w1, w2 = draw(hidden, width, scale=width**-0.5), draw(width, hidden, scale=hidden**-0.5)
+    b1, b2 = draw(hidden), draw(width)
     floor = 2**-7 if kind == HALF else 2**-21
 
     def in_the_type_of_x(layer):
