@@ -27,7 +27,7 @@ demo: $(READY)
 
 test: lint
 	@echo "==> tests"
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(READY)
 	@echo "==> style, types, layers"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 # Tensors here are tiny: threads would wait for each other, not work. Set before torch starts, and inherited.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.pop("COLUMNS", None)  # a console keeps the width that it finds when it is made
 
 import pytest
 import torch

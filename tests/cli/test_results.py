@@ -7,7 +7,7 @@ import pytest
 from linearno.bench import AttentionShape
 from linearno.cli.bench import step_case
 from linearno.core.records import new_record, read_record, write_record
-from tests.cli.test_commands import linearno, refused
+from tests.commands import linearno, refused
 from tests.conftest import TINY
 
 
