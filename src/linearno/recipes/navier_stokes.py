@@ -9,7 +9,7 @@ from linearno.experiment import RECIPES, RunConfig
 from linearno.recipes.published import model_config
 from linearno.training import Rollout, TrainingConfig
 
-TRAINING = TrainingConfig(batch=2, clip=None, precision="bf16", checkpoint_seconds=30)
+TRAINING = TrainingConfig(batch=2, clip=None, precision="bf16", checkpoint_seconds=30, eval_batch=20)
 
 
 def _ns(model: str, training: TrainingConfig) -> RunConfig:
