@@ -5,11 +5,11 @@ import pytest
 import torch
 from tiny_run import EVERYTHING, Tiny, at_forward, tiny_fit
 
-from linearno import LinearNO, Transolver
+from linearno import CrossLinearNO, LinearNO, Transolver
 from linearno.core.errors import UserError
 from linearno.data import FieldData, FieldSpec, Scaler
 from linearno.ops import backend
-from linearno.training import Interrupted, LossConfig, TrainingConfig, fit
+from linearno.training import Completion, Interrupted, LossConfig, Rollout, TrainingConfig, fit
 from linearno.training.engine import Engine
 from linearno.training.history import read_history
 
@@ -64,6 +64,31 @@ def test_a_captured_run_has_the_loss_curve_of_an_eager_one(tmp_path, model, prec
     with backend("plain"):
         plain = losses_of(tmp_path / "plain", model, precision=precision, capture=False)
     assert captured == pytest.approx(plain, rel=2e-4 if precision == "fp32" else 5e-2)
+
+
+@pytest.mark.parametrize("capture", [True, False])
+@pytest.mark.parametrize("task", [Rollout(), Rollout(forcing="none"), Completion(ratio=0.3)], ids=str)
+def test_every_task_has_the_loss_curve_of_the_cpu(tmp_path, task, capture):
+    """Frames that follow each other, or a field to complete; the points are drawn by the host for both."""
+    completes = isinstance(task, Completion)
+    names = () if completes else ("a", "b", "c")
+    spec = FieldSpec(coords=("x", "y"), inputs=names, outputs=("u",) if completes else ("d", "e"))
+    generator = torch.Generator().manual_seed(1)
+    coords = torch.rand(72, 2, generator=generator)
+    frames = torch.rand(14, 1, 1, generator=generator) * torch.sin(3 * coords[:, :1] + torch.arange(5) / 3)
+    inputs, targets = (None, frames[..., :1]) if completes else (frames[..., :3], frames[..., 3:])
+    data = FieldData(spec, coords, inputs, targets)
+    config = TrainingConfig(epochs=6, batch=4, capture=capture)
+    curves = []
+    for device in (CUDA, torch.device("cpu")):
+        torch.manual_seed(0)
+        sizes = {"coords": 2, "inputs": len(names) or 1, "outputs": 1}
+        built = (CrossLinearNO if completes else LinearNO)(**sizes, width=32, depth=2, heads=2, slices=8)
+        asked, folder = task.spec(spec), tmp_path / device.type
+        scaler = Scaler.fit(asked, task.example(data.everything(), asked))
+        fit(built, scaler, data, config, seed=3, device=device, folder=folder, fingerprint="", task=task)
+        curves.append([record.loss for record in read_history(folder / "history.jsonl")])
+    assert curves[0] == pytest.approx(curves[1], rel=1e-3)
 
 
 def test_two_runs_agree_to_the_bit(tmp_path):
