@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from linearno.bench.attention import OURS, contestant_name, of_ceilings, others
+from linearno.bench.parts import parts_us
 from linearno.bench.plain import plain_twin
 from linearno.bench.timing import Ceilings, Contestant, Effort, Work, compete, graphed
 from linearno.core.device import Precision, autocast, set_matmul_precision
@@ -85,6 +86,7 @@ def bench_step(
         "ours": ours,
         **({} if case.alone else {"largest_relative_difference": disagreement(case, device)}),
         **results.facts(),
+        "parts": parts_us(results.ready[ours].work, device),
         **(of_ceilings((least, None), value, precisions[0], ceilings) if case.flops else {}),
     }
     return new_record(

@@ -65,6 +65,7 @@ class Results:
     """What each contestant took, by name; `absent` says why one could not run."""
 
     times: dict[str, Timing] = field(default_factory=dict)
+    ready: dict[str, Contestant] = field(default_factory=dict)
     peak_mib: dict[str, float | None] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
 
@@ -86,7 +87,8 @@ def compete(
     its reason, and the others go on; only the `required` one raises.
     """
     effort = effort or Effort.usual(device)
-    results, ready = Results(), {}
+    results = Results()
+    ready = results.ready
     for name, build in entries.items():
         try:
             contestant = build()

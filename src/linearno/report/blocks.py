@@ -121,6 +121,22 @@ def step_table(records: Records) -> str:
     return _contest(under(records, "bench/step")) or missing("linearno bench step --out results")
 
 
+def parts_table(records: Records) -> str:
+    """Of which kinds of kernels our steps consist: a row for each kind, a column for each shape."""
+    steps = under(records, "bench/step")
+    found = {key: record.details["parts"] for key, record in steps.items() if record.details.get("parts")}
+    if not found:
+        return missing("linearno bench step --out results")
+    names = list(dict.fromkeys(name for parts in found.values() for name in parts))
+
+    def cell(parts: dict[str, Any], name: str) -> str:
+        return f"{parts[name]['us']:.0f} ({parts[name]['kernels']:.0f})" if name in parts else ""
+
+    rows = [[name, *(cell(parts, name) for parts in found.values())] for name in names]
+    rows.append(["the step, by the clock", *(f"{1e3 * steps[key].value:.0f}" for key in found)])
+    return markdown_table(["µs (kernels)", *found], rows)
+
+
 def _contest(found: dict[str, Record]) -> str:
     """A row for each contestant, ours of the value first, and a column for each shape."""
     if not found:
@@ -237,6 +253,7 @@ BLOCKS: dict[str, Block] = {
     "demo": demo_table,
     "generation": generation_lines,
     "kept": kept_line,
+    "parts": parts_table,
     "precision": precision_table,
     "step": step_table,
     "summary": summary_table,

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from linearno.core.randomness import torch_generator
 from linearno.data.benchmark import FieldData
 from linearno.data.scaler import Scaler
 from linearno.ops import Casts
@@ -83,7 +82,7 @@ class Engine:
     def _draw(self) -> Drawn:
         """By the host, from seed and step alone: a resumed run draws what it would have drawn."""
         points = self.data.coords.shape[-2]
-        drawn = self.task.draw(points, torch_generator(self.seed, DRAWN, self.state.total_steps))
+        drawn = self.task.draw(points, self.seed, DRAWN, self.state.total_steps)
         return None if drawn is None else drawn.to(self.state.device, non_blocking=True)
 
     def _way(self, index: Tensor, drawn: Drawn) -> Callable[[], tuple[Tensor, Tensor]]:

@@ -5,7 +5,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from linearno.core.device import Precision, autocast, set_matmul_precision
-from linearno.core.randomness import torch_generator
 from linearno.data.benchmark import FieldData
 from linearno.data.sample import Sample
 from linearno.data.scaler import Scaler
@@ -63,4 +62,4 @@ def predict(
 
 def draw_for_test(task: Task, points: int, seed: int, place: int) -> Tensor | None:
     """What is drawn for one batch of a test: the same whenever it is asked."""
-    return task.draw(points, torch_generator(seed, DRAWN, place))
+    return task.draw(points, seed, DRAWN, place)

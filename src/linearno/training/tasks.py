@@ -13,6 +13,7 @@ from torch import Tensor
 
 from linearno.core.config import Config
 from linearno.core.errors import UserError
+from linearno.core.randomness import torch_generator
 from linearno.core.registry import Registry
 from linearno.data.observe import draw_observed, observed_count
 from linearno.data.sample import FieldSpec, Sample
@@ -44,8 +45,8 @@ class Task(Config):
         """Calls to take the statistics of a scaler from."""
         return data
 
-    def draw(self, points: int, generator: torch.Generator) -> Drawn:
-        """What is drawn anew for every batch."""
+    def draw(self, points: int, *place: int) -> Drawn:
+        """What is drawn anew for every batch: by its place, a seed and more numbers, alone."""
         return None
 
     def train(self, ask: Ask, batch: Sample, drawn: Drawn) -> tuple[Fields, Fields]:
@@ -137,8 +138,8 @@ class Completion(Task):
     def example(self, data: Sample, spec: FieldSpec) -> Sample:
         return data._replace(inputs=data.targets)
 
-    def draw(self, points: int, generator: torch.Generator) -> Drawn:
-        return draw_observed(points, self.ratio, generator=generator)
+    def draw(self, points: int, *place: int) -> Drawn:
+        return draw_observed(points, self.ratio, generator=torch_generator(*place))
 
     def train(self, ask: Ask, batch: Sample, drawn: Drawn) -> tuple[Fields, Fields]:
         return self.test(ask, batch, drawn), batch.targets
