@@ -6,6 +6,7 @@ import sys
 import typer
 
 from linearno.cli import (
+    animate,
     bench,
     data,
     demo,
@@ -36,6 +37,7 @@ app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(report.report)
+app.command()(animate.animate)
 app.command()(models.models)
 app.command()(recipes.recipes)
 app.add_typer(reproduce.app, name="reproduce")

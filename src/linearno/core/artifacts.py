@@ -36,6 +36,13 @@ def write_text(path: Path, text: str) -> None:
     write_whole(path, write)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(content)
+
+    write_whole(path, write)
+
+
 def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from linearno.core.artifacts import write_text
 from linearno.core.provenance import package_version
-from linearno.report import pictures
+from linearno.report import cases, pictures
 from linearno.report.markup import Markup, join, tag
 from linearno.report.read import Run, read_runs
 from linearno.report.summary import epochs, headline, model_name, provenance, recipe, summary
@@ -55,6 +55,7 @@ def _shared_figures(runs: list[Run]) -> list[Section]:
     figures = [
         ("training", "Training", pictures.training(runs)),
         ("errors", "Errors", pictures.errors(runs)),
+        ("time", "Error over time", pictures.over_time(runs)),
         ("rank", "Attention rank", pictures.rank(runs)),
     ]
     return [(anchor, title, figure) for anchor, title, figure in figures if figure is not None]
@@ -70,7 +71,8 @@ def _run_section(run: Run, place: int) -> Section:
             tag("p", f"This folder holds no {missing}: what depends on it is left out.", class_="note")
         )
     for key, title, content in (
-        ("cases", "Best, median and worst case", pictures.cases(run)),
+        ("cases", "Best, median and worst case", cases.cases(run)),
+        ("motion", "The median case in motion", cases.motion(run)),
         ("slices", "Slices", pictures.slices(run)),
         ("source", "Where it comes from", provenance(run)),
     ):

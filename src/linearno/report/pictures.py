@@ -6,33 +6,36 @@ from numpy import ndarray
 
 from linearno.report.markup import Markup, details, join, tag
 from linearno.report.read import Cases, Run
-from linearno.report.summary import evaluated_on, split
-from linearno.report.words import capital, dig, number
+from linearno.report.summary import split
+from linearno.report.words import dig, metric_words
 from linearno.viz import (
-    Case,
     ErrorSet,
+    FrameErrors,
     RankSet,
     TrainingCurve,
-    case_figure,
     data_uri,
     dominant_slices_figure,
     error_figure,
+    error_over_time_figure,
     rank_figure,
     slice_weights_figure,
     training_figure,
 )
-from linearno.viz.style import quantity
 
-RANKS = ("best", "median", "worst")
-MOST_CHANNELS = 3  # outputs drawn of each case
 FEW_PANELS = 16  # more are folded
 
 
 def picture(figure: Figure, *, alt: str, caption: str) -> Markup:
     """The figure inside the page, on white, at its natural size or less."""
-    width, height = (str(round(100 * inches)) for inches in figure.get_size_inches())
-    image = tag("img", src=data_uri(figure), alt=alt, width=width, height=height)
-    return tag("figure", image, tag("figcaption", caption))
+    width, height = (round(100 * inches) for inches in figure.get_size_inches())
+    return image(data_uri(figure), (width, height), alt=alt, caption=caption)
+
+
+def image(address: str, size: tuple[int, int], *, alt: str, caption: str) -> Markup:
+    """An image of so many pixels across and down, with a sentence on how to read it."""
+    width, height = map(str, size)
+    shown = tag("img", src=address, alt=alt, width=width, height=height)
+    return tag("figure", shown, tag("figcaption", caption))
 
 
 def training(runs: list[Run]) -> Markup | None:
@@ -44,7 +47,8 @@ def training(runs: list[Run]) -> Markup | None:
         "Below: learning rate of the epoch's last step."
     )
     if any(curve.validation is not None for curve in curves):
-        caption += " Dashes: mean relative L2 (dimensionless) of held-out training samples."
+        kinds = dict.fromkeys(metric_words(run.metric) for run in runs)
+        caption += f" Dashes: mean {' or '.join(kinds)} (dimensionless) of held-out training samples."
     names = ", ".join(curve.name for curve in curves)
     return picture(
         training_figure(curves), alt=f"Loss and learning rate against epoch of {names}", caption=caption
@@ -61,26 +65,52 @@ def _curve(run: Run, place: int) -> TrainingCurve:
 
 
 def errors(runs: list[Run]) -> Markup | None:
+    """A histogram for each kind of error: one axis cannot hold two."""
+    figures = [_histogram(runs, metric) for metric in dict.fromkeys(run.metric for run in runs)]
+    found = [figure for figure in figures if figure is not None]
+    return join(found) if found else None
+
+
+def _histogram(runs: list[Run], metric: str) -> Markup | None:
     sets = [
         ErrorSet(
             name=run.name,
             color=place,
             errors=run.errors,
-            median=dig(run.metrics, "relative_l2", "median") or float(np.median(run.errors)),
-            baseline=dig(run.metrics, "mean_field", "relative_l2"),
+            median=dig(run.metrics, metric, "median") or float(np.median(run.errors)),
+            baseline=dig(run.metrics, "mean_field", metric),
         )
         for place, run in enumerate(runs)
-        if run.errors is not None and len(run.errors)
+        if run.metric == metric and run.errors is not None and len(run.errors)
+    ]
+    if not sets:
+        return None
+    words = metric_words(metric)
+    caption = (
+        f"How many samples have which {words}. Dashes mark the median of a run, dots the error of always "
+        "predicting the mean field. Further left is better; a long tail to the right is a few hard samples."
+    )
+    names = ", ".join(each.name for each in sets)
+    figure = error_figure(sets, split=" and ".join(dict.fromkeys(map(split, runs))), metric=words)
+    return picture(figure, alt=f"Histogram of the {words} of {names}", caption=caption)
+
+
+def over_time(runs: list[Run]) -> Markup | None:
+    """How the error of rollouts grows."""
+    sets = [
+        FrameErrors(run.name, place, run.by_frame)
+        for place, run in enumerate(runs)
+        if run.by_frame is not None
     ]
     if not sets:
         return None
     caption = (
-        "How many samples have which error. Dashes mark the median of a run, dots the error of always "
-        "predicting the mean field. Further left is better; a long tail to the right is a few hard samples."
+        "Mean relative L2 (dimensionless) of each predicted frame. Every prediction is an input of the next: "
+        "errors add up, and the flatter a curve, the more stable the model."
     )
     names = ", ".join(each.name for each in sets)
-    figure = error_figure(sets, split=" and ".join(dict.fromkeys(map(split, runs))))
-    return picture(figure, alt=f"Histogram of the relative L2 error of {names}", caption=caption)
+    figure = error_over_time_figure(sets, split=" and ".join(dict.fromkeys(map(split, runs))))
+    return picture(figure, alt=f"Relative L2 of each step of {names}", caption=caption)
 
 
 def rank(runs: list[Run]) -> Markup | None:
@@ -99,49 +129,6 @@ def rank(runs: list[Run]) -> Markup | None:
     names = ", ".join(each.name for each in sets)
     return picture(
         rank_figure(sets), alt=f"Rank of the attention kernel by layer of {names}", caption=caption
-    )
-
-
-def cases(run: Run) -> Markup | None:
-    """Best, median and worst case, one figure for each output."""
-    found = run.cases
-    if found is None:
-        return None
-    shown = found.spec.outputs[:MOST_CHANNELS]
-    lead = (
-        f"The samples with the smallest, the median and the largest relative L2 error ({evaluated_on(run)})."
-    )
-    if len(shown) < len(found.spec.outputs):
-        lead += f" Of {len(found.spec.outputs)} outputs the first {len(shown)} are shown."
-    if len(found.spec.inputs) > 1:
-        lead += f" Of {len(found.spec.inputs)} inputs the first is shown."
-    figures = [
-        _case(run, found, place, channel)
-        for channel in range(len(shown))
-        for place in range(min(len(RANKS), len(found.sample)))
-    ]
-    return join([tag("p", lead), tag("div", *figures, class_="figures three")])
-
-
-def _case(run: Run, found: Cases, place: int, channel: int) -> Markup:
-    spec, name = found.spec, found.spec.outputs[channel]
-    drawn = Case(
-        coords=found.coords[place],
-        truth=found.targets[place, :, channel],
-        prediction=found.predictions[place, :, channel],
-        input=None if found.inputs is None else found.inputs[place, :, 0],
-        axis_labels=tuple(quantity(axis, spec.unit(axis)) for axis in spec.coords),
-        input_label="" if found.inputs is None else quantity(spec.inputs[0], spec.unit(spec.inputs[0])),
-        output_label=quantity(name, spec.unit(name)),
-        grid=spec.grid,
-    )
-    which = f"{capital(RANKS[place])} case: {split(run)} sample {found.sample[place]}"
-    error = f"relative L2 {number(float(found.error[place]))} (dimensionless)"
-    given = "the points" if found.inputs is None else spec.inputs[0]
-    return picture(
-        case_figure(drawn, title=which),
-        alt=f"{which} of {run.name}: input {given}; {name} as truth, prediction and absolute error",
-        caption=f"{which}, {error}. Truth and prediction share one colour scale; the error has its own.",
     )
 
 

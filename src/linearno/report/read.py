@@ -1,4 +1,7 @@
-"""A run folder read. Axes: S samples, K cases, N points, X coordinates, C channels, L layers, H heads."""
+"""A run folder read.
+
+Axes: S samples, K cases, N points, X coordinates, C channels, T frames, P observations, L layers, H heads.
+"""
 
 import csv
 import zipfile
@@ -15,7 +18,9 @@ from numpy import ndarray
 from linearno.core.artifacts import read_json
 from linearno.core.errors import UserError, require
 from linearno.data import FieldSpec
+from linearno.training import Task
 from linearno.training.history import EpochRecord, read_history
+from linearno.training.tasks import make_task
 
 FORMAT = 1
 HOW = "give a run folder, as `linearno train` writes it"
@@ -47,6 +52,7 @@ class Cases:
     targets: Float[ndarray, "K N C"]
     predictions: Float[ndarray, "K N C"]
     slices: Slices | None
+    observed: Integer[ndarray, "K P"] | None  # the points that a completion was told of
 
 
 @dataclass(frozen=True)
@@ -57,9 +63,12 @@ class Run:
     settings: str  # config.yaml, as it stands
     config: dict[str, Any]
     card: dict[str, Any]  # model.json
+    task: Task
     metrics: dict[str, Any]
+    metric: str  # the name of the error that counts, in `metrics` and for `errors`
     history: list[EpochRecord]
     errors: Float[ndarray, "S"] | None
+    by_frame: Float[ndarray, "T"] | None  # mean relative L2 of each frame of a rollout
     cases: Cases | None
 
 
@@ -82,14 +91,19 @@ def read_run(folder: Path, name: str) -> Run:
     if card and card.get("format") != FORMAT:
         raise UserError(f"{folder} has format {card.get('format')}, this version reads {FORMAT}")
     settings, config = _config(folder / "config.yaml")
+    task, metrics = _task(folder, card, config), _record(folder / "metrics.json")
+    metric = metrics.get("metric") or task.metric
     return Run(
         name=name,
         settings=settings,
         config=config,
         card=card,
-        metrics=_record(folder / "metrics.json"),
+        task=task,
+        metrics=metrics,
+        metric=metric,
         history=read_history(folder / "history.jsonl"),
-        errors=_errors(folder / "per_sample.csv"),
+        errors=_errors(folder / "per_sample.csv", metric),
+        by_frame=_by_frame(folder / "metrics.json", metrics),
         cases=_cases(folder / "figures" / "cases.npz", card),
     )
 
@@ -101,6 +115,24 @@ def _record(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{path} holds no record of names and values; {HOW}")
     return value
+
+
+def _task(folder: Path, card: dict[str, Any], config: dict[str, Any]) -> Task:
+    """What the model was asked; a run without a word about it answered directly."""
+    try:
+        return make_task(card.get("task") or config.get("task"))
+    except UserError as error:
+        raise UserError(f"{folder}: task: {error}") from None
+
+
+def _by_frame(path: Path, metrics: dict[str, Any]) -> Float[ndarray, "T"] | None:
+    try:
+        errors = np.array(metrics.get("relative_l2_by_frame") or [], dtype=float)
+    except (TypeError, ValueError):
+        errors = np.empty((0, 0))
+    if errors.ndim != 1:
+        raise UserError(f"{path}: relative_l2_by_frame: expected a list of numbers; {AGAIN}")
+    return errors if len(errors) else None
 
 
 def _config(path: Path) -> tuple[str, dict[str, Any]]:
@@ -116,14 +148,14 @@ def _config(path: Path) -> tuple[str, dict[str, Any]]:
     return text, values
 
 
-def _errors(path: Path) -> Float[ndarray, "S"] | None:
+def _errors(path: Path, metric: str) -> Float[ndarray, "S"] | None:
     if not path.exists():
         return None
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            return np.array([float(row["relative_l2"]) for row in csv.DictReader(file)], dtype=float)
+            return np.array([float(row[metric]) for row in csv.DictReader(file)], dtype=float)
     except (KeyError, TypeError, ValueError):
-        raise UserError(f"{path}: expected the columns sample,relative_l2 with numbers; {AGAIN}") from None
+        raise UserError(f"{path}: expected the columns sample,{metric} with numbers; {AGAIN}") from None
 
 
 def _cases(path: Path, card: dict[str, Any]) -> Cases | None:
@@ -144,7 +176,11 @@ def _cases(path: Path, card: dict[str, Any]) -> Cases | None:
         slices = Slices(**maps, rank=arrays["rank"].astype(float), bound=int(arrays["slices"]))
     parts = ("sample", "error", "coords", "targets", "predictions")
     return Cases(
-        spec=spec, inputs=arrays.get("inputs"), slices=slices, **{name: arrays[name] for name in parts}
+        spec=spec,
+        inputs=arrays.get("inputs"),
+        slices=slices,
+        observed=arrays.get("observed"),
+        **{name: arrays[name] for name in parts},
     )
 
 
@@ -178,8 +214,12 @@ def _check(arrays: dict[str, ndarray], spec: FieldSpec) -> None:
     if "rank" in arrays:
         heads = arrays["rank"].shape
         expected |= {"slices": ()} | dict.fromkeys(SLICE_MAPS, (*heads, points))
+    if "observed" in arrays:
+        expected["observed"] = (count, arrays["observed"].shape[-1] if arrays["observed"].ndim else 0)
     for name, shape in expected.items():
         if arrays[name].shape != shape:
             raise ValueError(f"{name} has shape {arrays[name].shape}, expected {shape}")
     if spec.points is not None and spec.points != points:
         raise ValueError(f"{points} points do not fill the grid {spec.grid}")
+    if "observed" in arrays and not np.isin(arrays["observed"], np.arange(points)).all():
+        raise ValueError(f"observed points are not all among the {points}")

@@ -2,10 +2,17 @@
 
 from linearno.report.markup import Markup, details, join, table, tag
 from linearno.report.read import Run
-from linearno.report.words import NOTHING, dig, duration, number, text
+from linearno.report.words import NOTHING, capital, dig, duration, metric_words, number, text
+from linearno.training import METRICS, Completion, Rollout
 from linearno.viz.style import run_color
 
 SIDE_BY_SIDE = 3  # up to so many runs are columns of the summary; more are rows
+MEANINGS = {
+    "relative_l2": "‖prediction − truth‖ / ‖truth‖ of one sample, over all its points, in physical units. "
+    "0 is exact; 1 is as far off as predicting zero.",
+    "relative_mae": "mean |prediction − truth| / mean |truth| of one sample, over all its points, in "
+    "physical units. 0 is exact; 1 is as far off as predicting zero.",
+}
 
 
 def headline(runs: list[Run]) -> Markup:
@@ -14,7 +21,7 @@ def headline(runs: list[Run]) -> Markup:
 
 
 def _card(run: Run, place: int) -> Markup:
-    error, baseline = dig(run.metrics, "relative_l2", "mean"), dig(run.metrics, "mean_field", "relative_l2")
+    error, baseline = dig(run.metrics, run.metric, "mean"), dig(run.metrics, "mean_field", run.metric)
     dot = tag("span", class_="dot", style=f"background:{run_color(place)}", aria_hidden="true")
     name = tag("a", run.name, href=f"#run-{place + 1}")
     if error is None:
@@ -22,7 +29,7 @@ def _card(run: Run, place: int) -> Markup:
     lines = [
         tag("p", dot, name, class_="name"),
         tag("p", number(error), class_="big"),
-        tag("p", f"mean relative L2 error (dimensionless), {evaluated_on(run)}"),
+        tag("p", f"mean {metric_words(run.metric)} (dimensionless), {evaluated_on(run)}"),
     ]
     if isinstance(baseline, float) and isinstance(error, float) and error > 0:
         ratio = f"{baseline / error:.3g} times lower" if error <= baseline else "no lower"
@@ -32,7 +39,8 @@ def _card(run: Run, place: int) -> Markup:
 
 def summary(runs: list[Run]) -> Markup:
     """The table, and what its words mean."""
-    columns = {run.name: _facts(run) for run in runs}
+    metrics = _metrics(runs)
+    columns = {run.name: _facts(run, metrics) for run in runs}
     labels = list(next(iter(columns.values())))
     if len(runs) <= SIDE_BY_SIDE:
         rows = [[label, *(facts[label] for facts in columns.values())] for label in labels]
@@ -41,37 +49,60 @@ def summary(runs: list[Run]) -> Markup:
         shown = table(["Run", *labels], [[name, *facts.values()] for name, facts in columns.items()])
     footnote = tag("p", f"{NOTHING} stands for what the run folder does not hold.", class_="quiet")
     unknown = any(NOTHING in facts.values() for facts in columns.values())
-    return join([shown, *([footnote] if unknown else []), _glossary()])
+    return join([shown, *([footnote] if unknown else []), _glossary(runs, metrics)])
 
 
-def _facts(run: Run) -> dict[str, str]:
-    error = dig(run.metrics, "relative_l2") or {}
+def _metrics(runs: list[Run]) -> list[str]:
+    """The errors that the runs hold, those that count first."""
+    others = (name for name in METRICS if any(name in run.metrics for run in runs))
+    return list(dict.fromkeys([*(run.metric for run in runs), *others]))
+
+
+def _facts(run: Run, metrics: list[str]) -> dict[str, str]:
+    errors = {}
+    for metric in metrics:
+        name = capital(metric_words(metric))
+        for which in ("mean", "median", "max"):
+            errors[f"{name}, {which} (dimensionless)"] = number(dig(run.metrics, metric, which))
+        baseline = dig(run.metrics, "mean_field", metric)
+        errors[f"Mean-field baseline, {metric_words(metric)} (dimensionless)"] = number(baseline)
     return {
         "Recipe": recipe(run),
+        "Task": task(run),
         "Model": model_name(run),
         "Parameters (count)": number(run.metrics.get("parameters")),
         "Epochs": epochs(run),
         "Evaluated on": evaluated_on(run),
-        "Relative L2, mean (dimensionless)": number(dig(error, "mean")),
-        "Relative L2, median (dimensionless)": number(dig(error, "median")),
-        "Relative L2, max (dimensionless)": number(dig(error, "max")),
-        "Mean-field baseline, relative L2 (dimensionless)": number(
-            dig(run.metrics, "mean_field", "relative_l2")
-        ),
+        **errors,
         "Training time": training_time(run),
         "Device": text(run.metrics.get("device")),
         "Data": text(run.metrics.get("data")),
     }
 
 
-def _glossary() -> Markup:
-    words = {
-        "Relative L2": "‖prediction − truth‖ / ‖truth‖ of one sample, over all its points, in physical "
-        "units. 0 is exact; 1 is as far off as predicting zero.",
-        "Mean field": "the simplest answer there is: the mean of the training solutions, for every sample. "
-        "A model is worth its cost only well below it.",
-    }
+def _glossary(runs: list[Run], metrics: list[str]) -> Markup:
+    words = {capital(metric_words(metric)): MEANINGS[metric] for metric in metrics if metric in MEANINGS}
+    words["Mean field"] = (
+        "the simplest answer there is: the mean of the training solutions, for every sample. "
+        "A model is worth its cost only well below it."
+    )
+    if any(isinstance(run.task, Rollout) for run in runs):
+        words["Rollout"] = "frame after frame, each predicted from the last ones: predictions are fed back."
+    if any(isinstance(run.task, Completion) for run in runs):
+        words["Completion"] = "the whole field from its values at a few points, drawn at random."
     return tag("dl", *(part for word in words for part in (tag("dt", word), tag("dd", words[word]))))
+
+
+def task(run: Run) -> str:
+    """What the model was asked, in a few words."""
+    if isinstance(run.task, Completion):
+        return f"completion from {100 * run.task.ratio:g} % of the points"
+    if isinstance(run.task, Rollout):
+        inputs, outputs = (len(dig(run.card, "spec", part) or []) for part in ("inputs", "outputs"))
+        channels = run.task.channels
+        frames = f": {outputs // channels} frames from {inputs // channels}" if outputs else ""
+        return f"rollout{frames}"
+    return "outputs from inputs, in one call"
 
 
 def recipe(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""Training and errors of several runs in one figure. Axes: E epochs, S samples."""
+"""Training and errors of several runs in one figure. Axes: E epochs, S samples, T frames."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,13 +38,22 @@ class TrainingCurve:
 
 @dataclass(frozen=True)
 class ErrorSet:
-    """One run's relative L2 error of each sample, and that of predicting the mean field."""
+    """One run's error of each sample, and that of predicting the mean field."""
 
     name: str
     color: int
     errors: Float[ndarray, "S"]
     median: float
     baseline: float | None = None
+
+
+@dataclass(frozen=True)
+class FrameErrors:
+    """One run's mean relative L2 of each frame that it predicted, in the order of time."""
+
+    name: str
+    color: int
+    errors: Float[ndarray, "T"]
 
 
 def training_figure(runs: Sequence[TrainingCurve]) -> Figure:
@@ -68,7 +77,7 @@ def training_figure(runs: Sequence[TrainingCurve]) -> Figure:
     return figure
 
 
-def error_figure(runs: Sequence[ErrorSet], *, split: str = "test") -> Figure:
+def error_figure(runs: Sequence[ErrorSet], *, split: str = "test", metric: str = "relative L2") -> Figure:
     """Histogram of the errors of each run over shared bins, with medians and the mean-field baseline."""
     figure = new_figure(4.2)
     axes = figure.subplots()
@@ -89,8 +98,32 @@ def error_figure(runs: Sequence[ErrorSet], *, split: str = "test") -> Figure:
     if log:
         axes.set_xscale("log")
         plain_log_ticks(axes.xaxis)
-    dress(axes, x=f"relative L2 error on the {split} split (dimensionless)", y="samples", grid=True)
+    dress(axes, x=f"{metric} on the {split} split (dimensionless)", y="samples", grid=True)
     whole_numbers(axes.yaxis)
+    legend_below(figure, axes)
+    return figure
+
+
+def error_over_time_figure(runs: Sequence[FrameErrors], *, split: str = "test") -> Figure:
+    """How the error of a rollout grows from step to step, of several runs."""
+    figure = new_figure(4.2)
+    axes = figure.subplots()
+    for run in runs:
+        steps = np.arange(1, len(run.errors) + 1)
+        marker = "o" if len(steps) < 30 else ""
+        name = f"{run.name}: {run.errors[0]:.3g} to {run.errors[-1]:.3g}"
+        axes.plot(
+            steps, run.errors, color=run_color(run.color), marker=marker, markersize=4, label=literal(name)
+        )
+    errors = np.concatenate([run.errors for run in runs])
+    errors = errors[np.isfinite(errors)]
+    if len(errors) and errors.max() > LOG_SPREAD * errors.min() > 0:
+        axes.set_yscale("log")
+        plain_log_ticks(axes.yaxis)
+    else:
+        axes.set_ylim(bottom=0)
+    dress(axes, x="step (frames after the last known one)", y=f"mean relative L2, {split} split", grid=True)
+    whole_numbers(axes.xaxis)
     legend_below(figure, axes)
     return figure
 

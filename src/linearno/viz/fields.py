@@ -1,11 +1,14 @@
-"""Fields at points, on a grid or scattered. Axes: N points, X coordinates, R rows and Q columns of a grid."""
+"""Fields at points, on a grid or scattered.
+
+Axes: N points, X coordinates (one may be time), R rows and Q columns of a grid, K observations.
+"""
 
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy import ndarray
@@ -19,6 +22,8 @@ MARGINS_ACROSS = (0.75, 1.0, 0.1), (0.7, 0.3, 0.15), (0.1, 0.4, 0.4)  # left, be
 MARGINS_DOWN = (0.7, 0.85, 0.6), (0.7, 1.1, 1.3), (0.7, 1.2, 0.9)  # top, between, bottom
 FLAT = 0.45  # height over width below which panels stand one above the other
 MOST_POINTS = 20_000  # of a 3-D cloud: more cannot be told apart
+SPACE_TIME = 0.8  # height over width of a panel over space and time, which have no common scale
+NOWHERE = "#e4e4e4"  # the ground where nothing was observed
 
 Coords = Float[ndarray, "N X"]
 Values = Float[ndarray, "N"]
@@ -38,20 +43,16 @@ class Case:
     input_label: str = ""
     output_label: str = ""
     grid: Grid = None
+    observed: Integer[ndarray, "K"] | None = None  # the points whose true values are the input
+    over_time: bool = False  # one of two coordinates is time: they have no common scale
 
 
 def case_figure(case: Case, *, title: str = "") -> Figure:
     """Input, truth, prediction, |error|: truth and prediction on one scale, the error on its own."""
-    figure, panels = _panels(case.coords, 4)
+    figure, panels = _panels(case.coords, 4, over_time=case.over_time)
     figure.suptitle(literal(title), fontsize=FONT + 1)
     both = limits(case.truth, case.prediction)
     error = np.abs(case.prediction - case.truth)
-    if case.input is None:
-        draw_points(panels[0], case.coords)
-        _finish(panels[0], f"input: {len(case.coords)} points", "")
-    else:
-        draw_field(panels[0], case.coords, case.input, case.grid, limits(case.input), INPUT)
-        _finish(panels[0], "input", case.input_label)
     for axes, name, values, scale, colors in (
         (panels[1], "truth", case.truth, both, FIELD),
         (panels[2], "prediction", case.prediction, both, FIELD),
@@ -59,8 +60,23 @@ def case_figure(case: Case, *, title: str = "") -> Figure:
     ):
         draw_field(axes, case.coords, values, case.grid, scale, colors)
         _finish(axes, name, case.output_label)
+    _draw_input(panels[0], case, both)
     _name_axes(panels, case.axis_labels)
     return figure
+
+
+def _draw_input(axes: Any, case: Case, scale: Limits) -> None:
+    """What the model was given: some values of the truth, a field, or only the points."""
+    if case.observed is not None:
+        coords, values = case.coords[case.observed], case.truth[case.observed]
+        draw_observed(axes, coords, values, scale)
+        _finish(axes, f"{len(values):,} of {len(case.coords):,} observed", case.output_label)
+    elif case.input is not None:
+        draw_field(axes, case.coords, case.input, case.grid, limits(case.input), INPUT)
+        _finish(axes, "input", case.input_label)
+    else:
+        draw_points(axes, case.coords)
+        _finish(axes, f"input: {len(case.coords)} points", "")
 
 
 def field_figure(
@@ -121,6 +137,20 @@ def draw_points(axes: Any, coords: Coords) -> None:
     axes.scatter(*columns, color="#444444", s=dot_size(len(coords)) / 4)
 
 
+def draw_observed(
+    axes: Any, coords: Float[ndarray, "K X"], values: Float[ndarray, "K"], scale: Limits
+) -> None:
+    """A dot for each known value, in the colours of the whole field; the more there are, the smaller."""
+    if coords.shape[1] == 1:
+        axes.plot(coords[:, 0], values, ".")
+        axes.set_ylim(*scale)
+        return
+    if coords.shape[1] == 2:
+        axes.set_facecolor(NOWHERE)
+    size = dot_size(len(coords)) / 5
+    axes.scatter(*coords[:, :3].T, c=values, s=size, cmap=FIELD, vmin=scale[0], vmax=scale[1])
+
+
 def dot_size(points: int, inches: float = 2.4) -> float:
     """The area in square points of a dot that tiles a panel `inches` wide with `points` of its kind."""
     return float(np.clip((72 * inches) ** 2 / points, 1, 60))
@@ -135,12 +165,12 @@ def shape_of(coords: Coords) -> tuple[float, bool]:
     return (ratio, True) if 0.2 <= ratio <= 2 else (0.8, False)
 
 
-def _panels(coords: Coords, count: int) -> tuple[Figure, list[Any]]:
+def _panels(coords: Coords, count: int, *, over_time: bool = False) -> tuple[Figure, list[Any]]:
     """A figure with `count` panels: in two columns, or one above the other where they are flat.
 
     Placed by hand, in inches: layout engines know neither equal scales nor what stands below a panel.
     """
-    ratio, equal = shape_of(coords)
+    ratio, equal = (SPACE_TIME, False) if over_time else shape_of(coords)
     columns = 1 if ratio < FLAT or count == 1 else 2
     rows = ceil(count / columns)
     left, between, right = MARGINS_ACROSS[min(coords.shape[1], 3) - 1]
@@ -193,6 +223,7 @@ def _name_axes(panels: list[Any], names: tuple[str, ...]) -> None:
         axes.locator_params(nbins=4)
         if axes.name == "3d":
             continue
+        axes.locator_params(axis="x", nbins=3)  # so that the last number is not the next panel's first
         axes.set_xlabel(literal(names[0]), fontsize=FONT)
         if not axes.lines and len(names) > 1:
             axes.set_ylabel(literal(names[1]), fontsize=FONT)

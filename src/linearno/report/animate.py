@@ -1,0 +1,60 @@
+"""A rollout as a file that moves: GIF, or MP4 where ffmpeg is installed."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from linearno.core.artifacts import write_bytes, write_whole
+from linearno.core.errors import UserError
+from linearno.report.cases import FPS, RANKS, is_rollout, rollout_case
+from linearno.report.read import read_run
+from linearno.training import Rollout
+from linearno.viz import gif_bytes, rollout_frames
+from linearno.viz.encode import Pixels
+
+
+def write_animation(folder: Path, out: Path, *, case: str = "median", fps: float = FPS) -> int:
+    """Write truth, prediction and error of one case, frame by frame, whole or not at all; return how many."""
+    kind = out.suffix.lower()
+    if kind not in (".gif", ".mp4"):
+        raise UserError(f"{out}: expected a name that ends in .gif or .mp4")
+    if kind == ".mp4" and shutil.which("ffmpeg") is None:
+        raise UserError(f"{out}: MP4 needs ffmpeg, which is not installed; use a name that ends in .gif")
+    run = read_run(folder, folder.name)
+    if not isinstance(run.task, Rollout):
+        raise UserError(f"{folder} is no rollout: only a run that marches in time can be animated")
+    if not is_rollout(run):
+        raise UserError(f"{folder} holds no cases of a rollout; `linearno evaluate {folder}` writes them")
+    frames = list(rollout_frames(rollout_case(run, RANKS.index(case))))
+    if kind == ".gif":
+        write_bytes(out, gif_bytes(frames, fps=fps))
+    else:
+        write_whole(out, lambda temporary: _write_mp4(temporary, frames, fps))
+    return len(frames)
+
+
+def _write_mp4(path: Path, frames: Sequence[Pixels], fps: float) -> None:
+    """Raw frames to ffmpeg, with an even number of pixels a side, as its common format demands."""
+    height, width, _ = frames[0].shape
+    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"]
+    target = [
+        "-vf",
+        "pad=ceil(iw/2)*2:ceil(ih/2)*2:color=white",
+        "-pix_fmt",
+        "yuv420p",
+        "-f",
+        "mp4",
+        str(path),
+    ]
+    done = subprocess.run(
+        ["ffmpeg", "-y", "-loglevel", "error", *source, *target],
+        input=np.stack(frames).tobytes(),
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise OSError(f"ffmpeg failed: {lines[-1] if lines else done.returncode}")

@@ -1,0 +1,159 @@
+"""Best, median and worst case of a run: fields, rollouts, completions."""
+
+import re
+
+from linearno.report.markup import Markup, join, tag
+from linearno.report.pictures import image, picture
+from linearno.report.read import Cases, Run
+from linearno.report.summary import evaluated_on, split
+from linearno.report.words import capital, metric_words, number
+from linearno.training import Rollout
+from linearno.viz import (
+    Case,
+    RolloutCase,
+    case_figure,
+    data_uri,
+    gif_bytes,
+    rollout_figure,
+    rollout_frames,
+)
+from linearno.viz.style import quantity
+
+RANKS = ("best", "median", "worst")
+TIME = ("t", "time")  # names of a coordinate that is no place
+MOST_CHANNELS = 3  # outputs drawn of each case
+FPS = 4.0
+MOST_BYTES = 1_100_000  # of an animation inside a page, where it takes a third more
+
+
+def cases(run: Run) -> Markup | None:
+    """Best, median and worst case: one figure for each output, or one for a rollout."""
+    found = run.cases
+    if found is None:
+        return None
+    places = range(min(len(RANKS), len(found.sample)))
+    if is_rollout(run):
+        figures = [_rollout(run, place) for place in places]
+        lead = (
+            "The input is the last known frame; the first, the middle and the last predicted frame are shown."
+        )
+    else:
+        shown = range(min(MOST_CHANNELS, len(found.spec.outputs)))
+        figures = [_case(run, found, place, channel) for channel in shown for place in places]
+        lead = _left_out(found)
+    which = f"The samples with the smallest, the median and the largest {metric_words(run.metric)}"
+    words = f"{which} ({evaluated_on(run)}). {lead}"
+    return join([tag("p", words.strip()), tag("div", *figures, class_="figures three")])
+
+
+def motion(run: Run) -> Markup | None:
+    """The rollout of the median case as an animation; named only where it would be too large for a page."""
+    if not is_rollout(run):
+        return None
+    assert run.cases is not None
+    frames = list(rollout_frames(rollout_case(run, RANKS.index("median"))))
+    content = gif_bytes(frames, fps=FPS)
+    if len(content) > MOST_BYTES:
+        return tag(
+            "p", "Too large for a page: the command “linearno animate” writes it as a file.", class_="note"
+        )
+    which = _which(run, run.cases, RANKS.index("median"))
+    height, width, _ = frames[0].shape
+    caption = (
+        f"{which}: all {len(frames)} predicted frames. Truth and prediction share one colour scale, the same "
+        "in all frames; the error has its own. The command “linearno animate” writes it as a file."
+    )
+    alt = f"{which} of {run.name}, moving: truth, prediction and absolute error frame by frame"
+    return image(data_uri(content), (width, height), alt=alt, caption=caption)
+
+
+def is_rollout(run: Run) -> bool:
+    """Whether the run holds all cases of a rollout, with the frames that they begin with."""
+    found = run.cases if isinstance(run.task, Rollout) else None
+    return found is not None and found.inputs is not None and len(found.sample) == len(RANKS)
+
+
+def rollout_case(run: Run, place: int) -> RolloutCase:
+    """The frames of one case of a rollout; of frames with several channels the first of each."""
+    task, found = run.task, run.cases
+    assert isinstance(task, Rollout)
+    assert found is not None
+    assert found.inputs is not None
+    spec, first = found.spec, slice(None, None, task.channels)
+    name, unit = spec.outputs[0], spec.unit(spec.outputs[0])
+    return RolloutCase(
+        coords=found.coords[place],
+        known=found.inputs[place, :, -task.channels],
+        truth=found.targets[place, :, first],
+        prediction=found.predictions[place, :, first],
+        known_name=spec.inputs[-task.channels],
+        names=spec.outputs[first],
+        axis_labels=_axes(found),
+        label=quantity(re.sub(r"\d+$", "", name) or name, unit),
+        grid=spec.grid,
+    )
+
+
+def _rollout(run: Run, place: int) -> Markup:
+    assert run.cases is not None
+    which, case = _which(run, run.cases, place), rollout_case(run, place)
+    return picture(
+        rollout_figure(case, title=which),
+        alt=f"{which} of {run.name}: input {case.known_name}; truth, prediction and absolute error of "
+        f"frames from {case.names[0]} to {case.names[-1]}",
+        caption=f"{which}, {_error(run, run.cases, place)}. Truth and prediction share one colour scale, "
+        "that of the truth; the error has its own. A pointed end of a scale says that values go beyond it.",
+    )
+
+
+def _case(run: Run, found: Cases, place: int, channel: int) -> Markup:
+    spec, name = found.spec, found.spec.outputs[channel]
+    drawn = Case(
+        coords=found.coords[place],
+        truth=found.targets[place, :, channel],
+        prediction=found.predictions[place, :, channel],
+        input=None if found.inputs is None else found.inputs[place, :, 0],
+        axis_labels=_axes(found),
+        input_label="" if found.inputs is None else quantity(spec.inputs[0], spec.unit(spec.inputs[0])),
+        output_label=quantity(name, spec.unit(name)),
+        grid=spec.grid,
+        observed=None if found.observed is None else found.observed[place],
+        over_time=len(spec.coords) == 2 and any(axis in TIME for axis in spec.coords),
+    )
+    which = _which(run, found, place)
+    shared = "Truth and prediction share one colour scale; the error has its own."
+    if found.observed is not None:
+        shared = "Observations, truth and prediction share one colour scale; the error has its own."
+    return picture(
+        case_figure(drawn, title=which),
+        alt=f"{which} of {run.name}: input {_given(found)}; {name} as truth, prediction and absolute error",
+        caption=f"{which}, {_error(run, found, place)}. {shared}",
+    )
+
+
+def _given(found: Cases) -> str:
+    if found.observed is not None:
+        return f"{found.observed.shape[1]:,} observed values of {found.coords.shape[1]:,}"
+    return "the points" if found.inputs is None else found.spec.inputs[0]
+
+
+def _left_out(found: Cases) -> str:
+    """What of the fields is not drawn."""
+    words = []
+    if len(found.spec.outputs) > MOST_CHANNELS:
+        words.append(f"Of {len(found.spec.outputs)} outputs the first {MOST_CHANNELS} are shown.")
+    if len(found.spec.inputs) > 1:
+        words.append(f"Of {len(found.spec.inputs)} inputs the first is shown.")
+    return " ".join(words)
+
+
+def _axes(found: Cases) -> tuple[str, ...]:
+    return tuple(quantity(axis, found.spec.unit(axis)) for axis in found.spec.coords)
+
+
+def _which(run: Run, found: Cases, place: int) -> str:
+    return f"{capital(RANKS[place])} case: {split(run)} sample {found.sample[place]}"
+
+
+def _error(run: Run, found: Cases, place: int) -> str:
+    return f"{metric_words(run.metric)} {number(float(found.error[place]))} (dimensionless)"
