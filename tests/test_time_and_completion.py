@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from linearno import load
 from linearno.core.config import override
@@ -163,3 +164,33 @@ def test_steps_belong_to_models_that_march_in_time(completed, tiny_run):
         load(tiny_run).predict(torch.zeros(1, 81, 1), steps=3)
     with pytest.raises(UserError, match="observations"):
         load(completed).predict()
+
+
+def test_a_rollout_is_animated_step_by_step(marched, tmp_path):
+    code, output = linearno("animate", marched, "-o", tmp_path / "worst.gif", "--case", "worst", "--fps", "2")
+    assert code == 0, output
+    assert "10 frames" in output
+    with Image.open(tmp_path / "worst.gif") as film:
+        assert film.n_frames == 10
+        assert film.info["duration"] == 500
+
+
+def test_only_rollouts_are_animated(marched, completed, tmp_path):
+    assert "is no rollout" in refused("animate", completed, "-o", tmp_path / "film.gif")
+    assert "ends in .gif or .mp4" in refused("animate", marched, "-o", tmp_path / "film.png")
+    assert linearno("animate", marched, "--case", "middle")[0] == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_page_reports_both_kinds_each_by_its_own_error(marched, completed, tmp_path):
+    code, output = linearno("report", marched, completed, "-o", tmp_path / "page.html")
+    assert code == 0, output
+    page = (tmp_path / "page.html").read_text()
+    for words in (
+        "Error over time",
+        "data:image/gif",
+        "25 observed values of 128",
+        "relative MAE",
+        "w11 to w20",
+    ):
+        assert words in page, words

@@ -26,6 +26,16 @@ def make_run():
     return write_run
 
 
+@pytest.fixture
+def make_rollout():
+    return write_rollout
+
+
+@pytest.fixture
+def make_completion():
+    return write_completion
+
+
 @pytest.fixture(scope="session")
 def two_runs(tmp_path_factory):
     """Two finished runs that no test changes."""
@@ -58,6 +68,56 @@ def write_run(
     for name in write.keys() - set(without):
         write[name](folder / name)
     return folder
+
+
+def write_rollout(folder: Path, *, frames: int = 5, channels: int = 1, seed: int = 0) -> Path:
+    """A finished run that marches: two known frames, then `frames` whose errors grow."""
+    write_run(folder, recipe="ns/linearno", grid=(8, 8), seed=seed)
+    rng, steps = np.random.default_rng(seed), np.arange(1, 3 + frames)
+    names = [f"w{t}" if channels == 1 else f"w{t}.{c}" for t in steps for c in range(channels)]
+    with np.load(folder / "figures" / "cases.npz") as disk:
+        arrays = dict(disk)
+    x, y = np.moveaxis(arrays["coords"].astype(float), -1, 0)
+    waves = [np.sin(6 * x - 0.3 * t + c) * np.cos(4 * y) for t in steps for c in range(channels)]
+    fields = np.stack(waves, axis=-1).astype(np.float32)
+    arrays["inputs"], arrays["targets"] = fields[..., : 2 * channels], fields[..., 2 * channels :]
+    noise = rng.standard_normal(arrays["targets"].shape) * np.arange(1, 1 + frames).repeat(channels)
+    arrays["predictions"] = (arrays["targets"] + 0.02 * noise).astype(np.float32)
+    np.savez_compressed(folder / "figures" / "cases.npz", **arrays)
+    spec = {"coords": ["x", "y"], "inputs": names[: 2 * channels], "outputs": names[2 * channels :]}
+    change(
+        folder / "model.json", spec=spec | {"grid": [8, 8]}, task={"name": "rollout", "channels": channels}
+    )
+    by_frame = (0.05 * 1.4 ** np.arange(frames)).tolist()
+    change(folder / "metrics.json", metric="relative_l2", relative_l2_by_frame=by_frame)
+    return folder
+
+
+def write_completion(folder: Path, *, observed: int = 11, seed: int = 0) -> Path:
+    """A finished run that completes a field over 7 times and 9 points from `observed` values."""
+    write_run(folder, recipe="burgers20/linearno", grid=(7, 9), seed=seed)
+    rng = np.random.default_rng(seed)
+    with np.load(folder / "figures" / "cases.npz") as disk:
+        arrays = {name: disk[name] for name in ("sample", "error", "coords", "targets", "predictions")}
+    arrays["coords"] = arrays["coords"][..., ::-1]
+    arrays["observed"] = np.stack([rng.permutation(63)[:observed] for _ in range(3)])
+    np.savez_compressed(folder / "figures" / "cases.npz", **arrays)
+    spec = {"coords": ["x", "t"], "inputs": [], "outputs": ["u"], "grid": [7, 9]}
+    change(folder / "model.json", spec=spec, task={"name": "completion", "ratio": 0.2})
+    mae = {"mean": 0.0321, "median": 0.0301, "std": 0.01, "max": 0.0876, "unit": "dimensionless"}
+    change(
+        folder / "metrics.json",
+        metric="relative_mae",
+        relative_mae=mae,
+        mean_field={"relative_mae": 0.934, "relative_l2": 0.912},
+    )
+    rows = "".join(f"{i},{0.03 + 0.001 * i},{0.04 + 0.001 * i}\n" for i in range(50))
+    (folder / "per_sample.csv").write_text(f"sample,relative_mae,relative_l2\n{rows}")
+    return folder
+
+
+def change(path: Path, **values) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def make_card(recipe, grid):

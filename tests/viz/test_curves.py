@@ -3,10 +3,12 @@ import pytest
 
 from linearno.viz import (
     ErrorSet,
+    FrameErrors,
     RankSet,
     TrainingCurve,
     convergence_figure,
     error_figure,
+    error_over_time_figure,
     png_bytes,
     rank_figure,
     training_figure,
@@ -65,6 +67,29 @@ def test_a_baseline_far_away_is_named_and_does_not_squeeze_the_errors():
 @pytest.mark.parametrize("errors", [[0.0, 0.1], [0.3], [0.0], [np.nan, 0.2], [np.nan]])
 def test_odd_errors_are_drawn(errors):
     assert png_bytes(error_figure([ErrorSet("a", 0, np.array(errors), median=0.1, baseline=0.4)]), dpi=40)
+
+
+def test_the_histogram_says_which_error_it_counts():
+    figure = error_figure([ErrorSet("a", 0, np.array([0.1, 0.2]), median=0.15)], metric="relative MAE")
+    assert figure.axes[0].get_xlabel() == "relative MAE on the test split (dimensionless)"
+
+
+def test_the_curve_over_time_holds_every_step_of_every_run():
+    first, second = np.array([0.1, 0.2, 0.3]), np.array([0.2, 0.25])
+    figure = error_over_time_figure([FrameErrors("a", 0, first), FrameErrors("b", 3, second)])
+    for line, errors in zip(figure.axes[0].lines, (first, second), strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(1, 1 + len(errors)))
+        np.testing.assert_array_equal(line.get_ydata(), errors)
+    assert [line.get_color() for line in figure.axes[0].lines] == [run_color(0), run_color(3)]
+    assert legend(figure) == ["a: 0.1 to 0.3", "b: 0.2 to 0.25"]
+    assert figure.axes[0].get_ylim()[0] == 0
+
+
+@pytest.mark.parametrize("errors", [[0.001, 0.9], [0.1], [np.nan, 0.1], [np.nan], [0.1, np.inf]])
+def test_odd_errors_over_time_are_drawn(errors):
+    figure = error_over_time_figure([FrameErrors("a", 0, np.array(errors))])
+    assert png_bytes(figure, dpi=40)
+    assert figure.axes[0].get_yscale() == ("log" if errors[0] == 0.001 else "linear")
 
 
 def test_the_bound_of_the_rank_is_drawn_once_where_runs_agree():

@@ -42,6 +42,43 @@ def test_every_panel_has_a_colour_bar_with_name_and_unit():
     assert [bar.get_xlabel() for bar in bars] == ["coeff (m²)", "sol (Pa)", "sol (Pa)", "sol (Pa)"]
 
 
+def test_observed_points_are_drawn_where_they_are_in_the_colours_of_the_truth():
+    coords = grid_points(5, 7)
+    truth, observed = coords.sum(axis=1), np.array([3, 17, 30, 4])
+    figure = case_figure(Case(coords, truth, 2 - truth, grid=(5, 7), observed=observed, over_time=True))
+    dots = panel(figure, "4 of 35 observed").collections[0]
+    np.testing.assert_allclose(dots.get_offsets(), coords[observed])
+    np.testing.assert_allclose(dots.get_array(), truth[observed])
+    assert dots.get_clim() == panel(figure, "truth").collections[0].get_clim()
+    assert panel(figure, "4 of 35 observed").get_xlim() == panel(figure, "truth").get_xlim()
+    assert panel(figure, "truth").get_ylim()[0] == pytest.approx(-1 / 6)  # half a cell beyond the first point
+
+
+def test_the_more_points_are_observed_the_smaller_they_are():
+    coords = grid_points(40, 40)
+    few, many = (
+        panel(
+            case_figure(Case(coords, coords[:, 0], coords[:, 0], grid=(40, 40), observed=np.arange(count))),
+            f"{count:,} of 1,600 observed",
+        ).collections[0]
+        for count in (20, 1200)
+    )
+    assert many.get_sizes()[0] < few.get_sizes()[0] / 2
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_observations_on_any_number_of_coordinates_are_drawn(dimensions):
+    rng = np.random.default_rng(0)
+    coords, truth = rng.uniform(size=(40, dimensions)), rng.standard_normal(40)
+    assert png_bytes(case_figure(Case(coords, truth, truth, observed=np.arange(9))), dpi=40)
+
+
+def test_space_and_time_need_no_common_scale():
+    coords = grid_points(5, 7) * np.array([1.0, 100.0])
+    figure = case_figure(Case(coords, coords[:, 0], coords[:, 0], grid=(5, 7), over_time=True))
+    assert panel(figure, "truth").get_aspect() == "auto"
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_grid_is_drawn_where_its_coordinates_say(swapped):
     """Whichever axis the rows run along, a cell that holds the value x lies at x."""

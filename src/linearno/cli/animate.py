@@ -23,7 +23,7 @@ def animate(
         typer.Option("--out", "-o", help="a .gif, or .mp4 with ffmpeg; RUN/rollout.gif by default"),
     ] = None,
     case: Annotated[Rank, typer.Option(help="which test sample, by its error")] = Rank.median,
-    fps: Annotated[float, typer.Option(min=0.1, max=50, help="frames a second")] = 4,
+    fps: Annotated[float, typer.Option(min=0.1, max=50, help="frames a second")] = 4.0,
 ) -> None:
     """Write truth, prediction and error of a rollout, frame by frame, as an animation.
 

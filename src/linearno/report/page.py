@@ -30,11 +30,12 @@ def page(runs: list[Run]) -> str:
         tag("title", f"{title} · linearno"),
         tag("style", Markup(style)),
     )
+    columns = "two" if len(figures) == 4 else "three"  # none is left alone in a row
     links = (tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name, _ in (overview, *figures, *each))
     main = tag(
         "main",
         _section(*overview),
-        tag("div", *(_section(*figure) for figure in figures), class_="figures three"),
+        tag("div", *(_section(*figure) for figure in figures), class_=f"figures {columns}"),
         *(_section(*run) for run in each),
     )
     body = tag(

@@ -190,7 +190,10 @@ def _fields(case: RolloutCase) -> tuple[_Field, _Field, _Field]:
 
     The error reaches from zero to its largest, or to the whole range of the truth if that is less.
     """
-    scale, error = limits(case.known, case.truth.ravel()), np.abs(case.prediction - case.truth)
+    scale, error = (
+        limits(np.column_stack([case.known, case.truth]).ravel()),
+        np.abs(case.prediction - case.truth),
+    )
     largest = min(limits(error.ravel())[1], scale[1] - scale[0])
     return (
         _Field("truth", case.truth, scale, FIELD),
