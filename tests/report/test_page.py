@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from matplotlib import _pylab_helpers
+from PIL import Image
 
 from linearno.core.errors import UserError
 from linearno.report import write_report
@@ -173,3 +174,15 @@ def test_a_page_is_written_whole_or_not_at_all(make_run, tmp_path, monkeypatch):
 
 def test_no_figure_stays_open(compared):
     assert _pylab_helpers.Gcf.get_num_fig_managers() == 0
+
+
+def test_the_pictures_of_a_page_are_small_files_too(two_runs, tmp_path):
+    written = write_report(two_runs, tmp_path / "page.html", figures=tmp_path / "figures")
+    pictures = Page((tmp_path / "page.html").read_text()).all("img")
+    assert [path.name for path in written] == sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert len(written) == len(pictures)
+    assert written[0].name == "01-loss-and-learning-rate-against-epoch.png"
+    for path in written:
+        with Image.open(path) as image:
+            assert image.format == "PNG"
+            assert image.width <= 1000

@@ -14,6 +14,9 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="the page; RUN/report.html of the first run by default")
     ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="also write the pictures of the page into this folder, as small files")
+    ] = None,
 ) -> None:
     """Write one HTML page, whole in itself: curves, errors, best and worst cases, slices, settings.
 
@@ -21,5 +24,7 @@ def report(
     """
     with user_errors():
         page = out or runs[0] / "report.html"
-        write_report(runs, page)
+        written = write_report(runs, page, figures)
         console.print(f"report: {page}")
+        if figures is not None:
+            console.print(f"figures: {len(written)} in {figures}")

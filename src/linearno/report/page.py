@@ -7,14 +7,17 @@ from pathlib import Path
 from linearno.core.artifacts import write_text
 from linearno.core.provenance import package_version
 from linearno.report import cases, pictures
+from linearno.report.figures import write_figures
 from linearno.report.markup import Markup, join, tag
 from linearno.report.read import Run, read_runs
 from linearno.report.summary import epochs, headline, model_name, provenance, recipe, summary
 
 
-def write_report(folders: Sequence[Path], out: Path) -> None:
-    """Write the page `out` on one or several runs, whole or not at all."""
-    write_text(out, page(read_runs(folders)))
+def write_report(folders: Sequence[Path], out: Path, figures: Path | None = None) -> list[Path]:
+    """Write the page `out` on one or several runs, whole or not at all; its pictures also into `figures`."""
+    text = page(read_runs(folders))
+    write_text(out, text)
+    return [] if figures is None else write_figures(text, figures)
 
 
 def page(runs: list[Run]) -> str:

@@ -43,7 +43,7 @@ def gif_bytes(frames: Sequence[Pixels], *, fps: float) -> bytes:
 
     All share 256 colours. No dithering: it would flicker from frame to frame, and not compress.
     """
-    index, palette = _few_colours(np.stack(frames))
+    index, palette = few_colours(np.stack(frames))
     images = [Image.fromarray(frame) for frame in index]
     for image in images:
         image.putpalette(palette)
@@ -54,7 +54,7 @@ def gif_bytes(frames: Sequence[Pixels], *, fps: float) -> bytes:
     return buffer.getvalue()
 
 
-def _few_colours(frames: UInt8[ndarray, "T H W 3"]) -> tuple[UInt8[ndarray, "T H W"], list[int]]:
+def few_colours(frames: UInt8[ndarray, "T H W 3"]) -> tuple[UInt8[ndarray, "T H W"], list[int]]:
     """For each pixel its place in a palette: white, and 255 colours for all others, frequent or rare."""
     red, green, blue = np.moveaxis(frames.astype(np.int32), -1, 0)
     codes, place = np.unique(red << 16 | green << 8 | blue, return_inverse=True)
