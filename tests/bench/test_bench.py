@@ -123,29 +123,32 @@ def test_an_attention_record_holds_every_contestant(tmp_path):
     assert read_record(write_record(tmp_path, record)) == record
 
 
-def test_physicsnemo_takes_part_where_it_is_installed(monkeypatch):
+@pytest.mark.parametrize(
+    "place", ["physicsnemo.nn.module.physics_attention", "physicsnemo.models.transolver.Physics_Attention"]
+)
+def test_physicsnemo_takes_part_where_it_is_installed(monkeypatch, place):
     class Layer(nn.Module):
-        """The methods of that package's layer, as far as they are called."""
+        """That package's layer, as far as it is called: its projections must not take part."""
 
         def __init__(self, dim, heads, dim_head, slice_num, use_te):
             super().__init__()
-            self.in_project_slice, self.out_linear = nn.Linear(dim_head, slice_num), nn.Linear(dim, dim)
+            self.heads, self.slices = heads, nn.Linear(dim_head, slice_num)
+            self.in_project_x, self.in_project_fx, self.out_linear = (nn.Linear(1, 1) for _ in range(3))
 
-        def compute_slices_from_projections(self, scores, x):
-            weights = scores.softmax(dim=-1)
-            return weights, torch.einsum("bnhm,bnhd->bhmd", weights, x)
-
-        def compute_slice_attention_sdpa(self, tokens):
-            return tokens
-
-        def project_attention_outputs(self, tokens, weights):
+        def forward(self, x):
+            points, values = (
+                part(x).unflatten(-1, (self.heads, -1)) for part in (self.in_project_x, self.in_project_fx)
+            )
+            weights = self.slices(points).softmax(dim=-1)
+            tokens = torch.einsum("bnhm,bnhd->bhmd", weights, values)
             return self.out_linear(torch.einsum("bnhm,bhmd->bnhd", weights, tokens).flatten(2))
 
-    module = ModuleType("physicsnemo.models.transolver.Physics_Attention")
+    module = ModuleType(place)
     module.PhysicsAttentionIrregularMesh = Layer
-    for name in ("physicsnemo", "physicsnemo.models", "physicsnemo.models.transolver"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    parts = place.split(".")
+    for end in range(1, len(parts)):
+        monkeypatch.setitem(sys.modules, ".".join(parts[:end]), ModuleType(".".join(parts[:end])))
+    monkeypatch.setitem(sys.modules, place, module)
     record = bench_attention("tiny", TINY, CPU, ["fp32"], compiled=False, effort=SHORT)
     assert record.against.keys() == {"plain, fp32", "PhysicsNeMo, fp32"}
 

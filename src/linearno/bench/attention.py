@@ -202,26 +202,30 @@ def physicsnemo_attention(shape: AttentionShape, device: torch.device) -> Callab
     Its input and output projections are left out, as ours are. It is another layer than LinearNO's: one
     softmax where LinearNO has two, and attention among the slices.
     """
-    try:
-        layers = importlib.import_module("physicsnemo.models.transolver.Physics_Attention")
-    except ImportError:
-        raise RuntimeError("not installed") from None
-    layer = layers.PhysicsAttentionIrregularMesh(
+    layer = _physicsnemo().PhysicsAttentionIrregularMesh(
         dim=shape.heads * shape.head_width,
         heads=shape.heads,
         dim_head=shape.head_width,
         slice_num=shape.slices,
         use_te=False,
-    ).to(device)
-    layer.out_linear = nn.Identity()
+    )
+    layer.in_project_x, layer.in_project_fx, layer.out_linear = (nn.Identity() for _ in range(3))
+    layer = layer.to(device)
+    return lambda q: layer(q.x.flatten(-2)).view_as(q.x)
 
-    def attend(q: Question) -> Tensor:
-        weights, tokens = layer.compute_slices_from_projections(layer.in_project_slice(q.x), q.x)
-        return layer.project_attention_outputs(layer.compute_slice_attention_sdpa(tokens), weights).view_as(
-            q.x
-        )
 
-    return attend
+def _physicsnemo() -> Any:
+    """Where PhysicsNeMo keeps that layer: from version 2 on, and before."""
+    for name in (
+        "physicsnemo.nn.module.physics_attention",
+        "physicsnemo.models.transolver.Physics_Attention",
+    ):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("physicsnemo"):
+                raise RuntimeError(f"installed without {error.name}") from None
+    raise RuntimeError("not installed")
 
 
 def _peer_version() -> dict[str, str]:
