@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import signal
@@ -8,10 +9,12 @@ import time
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from scipy.io import savemat
 from typer.testing import CliRunner
 
 from linearno.cli.data import app
+from linearno.data import DATASETS
 from linearno.data import generate as module
 
 NO_GPU = not torch.cuda.is_available()
@@ -150,3 +153,29 @@ def test_ctrl_c_stops_promptly_with_one_line_and_keeps_what_is_done(tmp_path):
     assert child.returncode == 130
     assert stderr == f"stopped; {done} samples are kept and the same command goes on from there\n"
     assert not (tmp_path / "card.json").exists()
+
+
+def test_a_set_that_takes_hours_is_made_small_unless_all_of_it_is_asked_for(type_, tmp_path, monkeypatch):
+    slow = dataclasses.replace(DATASETS["darcy"], seconds=100.0, resolution=11)
+    monkeypatch.setitem(DATASETS._entries, "darcy", slow)
+    small = type_(f"generate darcy --device cpu --workers 1 --out {tmp_path / 'small'}")
+    assert small.exit_code == 0
+    assert "darcy: all 1,200 samples would take about 33 h on 1 cores; making 4 in" in small.stderr
+    assert "--full" in small.stderr
+    assert "train 2, test 2" in small.stdout
+    asked = type_(f"generate darcy --device cpu --train 5 --test 1 --out {tmp_path / 'asked'}")
+    assert "train 5, test 1" in asked.stdout
+    assert not asked.stderr
+
+
+def test_the_list_says_what_is_here_and_how_to_get_the_rest(type_, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("linearno.cli.data.console", Console(width=250))
+    assert "nothing" in type_("list").output
+    type_("generate darcy --train 3 --test 2 --resolution 11")
+    (tmp_path / "data/ns").mkdir()
+    (tmp_path / "data/ns/NavierStokes_V1e-5_N1200_T20.mat").write_bytes(b"0" * 10**7)
+    lines = {line.split()[0]: line for line in type_("list").output.splitlines() if line.strip()}
+    assert "generated, seed 0, train 3, test 2" in lines["darcy"]
+    assert "published, 1 files, 0.01 GB" in lines["ns"]
+    assert "linearno data generate ns --full (about" in lines["ns"]

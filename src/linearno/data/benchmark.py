@@ -93,6 +93,9 @@ class Benchmark:
     verify: Callable[[Path], list[str]]
     generate: Generate | None = None
     resolution: int | None = None  # default of `generate`
+    published: tuple[str, ...] = ()  # names of the published files
+    outputs: tuple[str, ...] = ()  # stored fields that may be rounded to be carried
+    seconds: float = 0.0  # about, that a core needs to make a sample of that resolution
 
 
 DATASETS: Registry[Benchmark] = Registry("dataset")

@@ -190,5 +190,8 @@ DATASETS.register("burgers")(
         verify=verify_burgers,
         generate=generate_burgers,
         resolution=128,
+        outputs=(FIELD,),
+        published=tuple(PUBLISHED.values()),
+        seconds=0.03,
     )
 )

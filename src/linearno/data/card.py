@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy import ndarray
+from pydantic import Field
 
 from linearno.core.artifacts import read_json, sha256, write_json
 from linearno.core.config import Config
@@ -36,6 +37,9 @@ class Card(Config):
     scheme: str | None = None  # of the solver, where it has several
     device: str = "cpu"  # that solved; another one gives the same numbers to rounding only
     files: dict[str, ArrayFile]  # file name → facts
+    rounding: dict[str, float] = Field(
+        default={}
+    )  # file name → how far its numbers may be off, where they were packed
     versions: dict[str, str]
     commit: str | None
 

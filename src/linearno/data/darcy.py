@@ -128,5 +128,8 @@ DATASETS.register("darcy")(
         verify=verify_darcy,
         generate=generate_darcy,
         resolution=421,
+        outputs=("sol",),
+        published=tuple(FILES.published.values()),
+        seconds=0.25,
     )
 )

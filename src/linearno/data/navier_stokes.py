@@ -147,5 +147,8 @@ DATASETS.register("ns")(
         verify=verify_ns,
         generate=generate_ns,
         resolution=256,
+        outputs=("u",),
+        published=(PUBLISHED,),
+        seconds=18.0,
     )
 )

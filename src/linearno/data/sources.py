@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from linearno.core.errors import UserError
-from linearno.data.card import CARD, Card
+from linearno.data.card import CARD, Card, read_card
 from linearno.data.generate import unfinished
 
 Kind = Literal["generated", "published"]
@@ -18,6 +18,26 @@ def choose_source(root: Path, source: Source, published: Iterable[str]) -> Kind:
         return source
     there = [(root / name).exists() for name in published]
     return "published" if all(there) or (any(there) and not (root / CARD).exists()) else "generated"
+
+
+def present(root: Path, published: Iterable[str]) -> str:
+    """What of a benchmark lies in `root`, in words; nothing where nothing does."""
+    found = []
+    there = [root / name for name in published if (root / name).exists()]
+    if there:
+        found.append(f"published, {len(there)} files, {_gigabytes(there)}")
+    if (root / CARD).exists():
+        card = read_card(root, how=how_to_make("…", root))
+        sizes = ", ".join(f"{split} {count}" for split, count in card.sizes.items())
+        files = [root / name for name in card.files if (root / name).exists()]
+        found.append(f"generated, seed {card.seed}, {sizes}, {_gigabytes(files)}")
+    elif stopped := unfinished(root):
+        found.append(stopped)
+    return "; ".join(found)
+
+
+def _gigabytes(paths: Iterable[Path]) -> str:
+    return f"{sum(path.stat().st_size for path in paths) / 1e9:.2g} GB"
 
 
 def how_to_make(name: str, root: Path) -> str:

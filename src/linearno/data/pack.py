@@ -1,0 +1,120 @@
+"""A generated set as one small file, to be carried to another machine.
+
+Fields that a network is given stay as they are. Those that it is to predict become 16-bit numbers between
+their smallest and largest value: wrong by 1/131,070 of that range at most, less than 1e-5. Both are stored as
+differences from point to point, low bytes apart from high ones, which compress well, and with them the card.
+"""
+
+import json
+import shutil
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Float32, Shaped
+from numpy import ndarray
+
+from linearno.core.artifacts import writable_folder, write_whole
+from linearno.core.errors import UserError, require
+from linearno.data.card import CARD, Card, open_array, read_card, write_card
+
+LEVELS = 2**16 - 1
+FACTS = "pack.json"
+HOW = "give a file that `linearno data pack` wrote"
+CHUNK = 64  # samples at a time
+
+Rounded = tuple[float, float]  # lowest value and step
+
+
+def pack(root: Path, out: Path, *, rounded: Sequence[str], how: str) -> dict[str, float]:
+    """Write the set in `root` as the file `out`, whole or not at all; how far each rounded array is off.
+
+    `rounded` are the names of the fields that may be.
+    """
+    card = read_card(root, how=how)
+    arrays = {name: open_array(root / name, how=how) for name in card.files}
+    ranges = {name: _range(array) for name, array in arrays.items() if _field(name) in rounded}
+
+    def write(temporary: Path) -> None:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_LZMA) as file:
+            file.writestr(CARD, json.dumps(card.model_dump(mode="json")))
+            file.writestr(FACTS, json.dumps({"rounded": ranges, "chunk": CHUNK}))
+            for name, array in arrays.items():
+                for place, start in enumerate(range(0, len(array), CHUNK)):
+                    part = np.asarray(array[start : start + CHUNK], dtype=np.float32)
+                    file.writestr(f"{name}/{place}", _squeeze(part, ranges.get(name)))
+
+    write_whole(out, write)
+    return {name: step / 2 for name, (_, step) in ranges.items()}
+
+
+def unpack(path: Path, root: Path) -> Card:
+    """Fill `root` with the set that a packed file holds, and a card that states the rounding."""
+    require(path, how=HOW)
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise UserError(f"{root} is not an empty folder; choose another")
+    beside = writable_folder(root.with_name(f".{root.name}.part"))
+    try:
+        card = _unpack(path, beside)
+        beside.replace(root)
+        return card
+    except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
+        raise UserError(f"{path} is damaged or no packed set ({error}); {HOW}") from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _unpack(path: Path, root: Path) -> Card:
+    with zipfile.ZipFile(path) as file:
+        card = Card.make(json.loads(file.read(CARD)))
+        facts = json.loads(file.read(FACTS))
+        ranges: dict[str, Rounded] = {name: (low, step) for name, (low, step) in facts["rounded"].items()}
+        for name, known in card.files.items():
+            _restore(file, name, root / name, known.shape, ranges.get(name), facts["chunk"])
+    rounding = {name: step / 2 for name, (_, step) in ranges.items()}
+    kept = card.model_dump(mode="json", exclude={"files", "versions", "commit", "rounding"})
+    return write_card(root, card.files, kept | {"rounding": rounding})
+
+
+def _field(name: str) -> str:
+    """`train_sol.npy` holds the field `sol`."""
+    return Path(name).stem.split("_", 1)[1]
+
+
+def _range(array: Float[ndarray, "S *rest"]) -> Rounded:
+    """In pieces: the array may be larger than memory."""
+    pieces = [array[start : start + CHUNK] for start in range(0, len(array), CHUNK)]
+    low, high = min(float(piece.min()) for piece in pieces), max(float(piece.max()) for piece in pieces)
+    return low, (high - low) / LEVELS
+
+
+def _squeeze(part: Float32[ndarray, "S *rest"], rounded: Rounded | None) -> bytes:
+    if rounded is None:
+        words = part.view(np.uint32)
+    else:
+        low, step = rounded
+        words = np.rint((part.astype(np.float64) - low) / (step or 1)).astype(np.uint16)
+    steps = np.diff(words.reshape(len(part), -1), axis=-1, prepend=words.dtype.type(0))
+    return np.ascontiguousarray(steps.view(np.uint8).reshape(-1, words.itemsize).T).tobytes()
+
+
+def _restore(
+    file: zipfile.ZipFile, name: str, path: Path, shape: Sequence[int], rounded: Rounded | None, chunk: int
+) -> None:
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=tuple(shape))
+    for place, start in enumerate(range(0, shape[0], chunk)):
+        part = array[start : start + chunk]
+        words = _stretch(file.read(f"{name}/{place}"), len(part), np.uint32 if rounded is None else np.uint16)
+        if rounded is None:
+            part[:] = words.view(np.float32).reshape(part.shape)
+        else:
+            low, step = rounded
+            part[:] = (low + step * words.astype(np.float64)).reshape(part.shape)
+    array.flush()
+
+
+def _stretch(content: bytes, samples: int, kind: type) -> Shaped[ndarray, "S n"]:
+    planes = np.frombuffer(content, dtype=np.uint8).reshape(np.dtype(kind).itemsize, -1)
+    steps: ndarray = np.ascontiguousarray(planes.T).view(kind).reshape(samples, -1)
+    return np.cumsum(steps, axis=-1, dtype=kind)
