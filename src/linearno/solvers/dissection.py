@@ -8,11 +8,10 @@ Axes: B grids, P × Q boxes along and across, D unknowns of a box.
 """
 
 from functools import cache
-from types import EllipsisType
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Int
 from torch import Tensor
 
 Unknown = tuple[int, int, int]  # kind (0 and 1 velocities, 2 pressure), half elements along and across
@@ -72,16 +71,17 @@ def _merged(systems: Systems, merge: Merge) -> Systems:
     """The sum of both children's systems, on the unknowns of either."""
     size = len(merge.unknowns)
     first, second = systems.unflatten(merge.axis, (-1, 2)).unbind(merge.axis + 1)
-    result = systems.new_zeros(*first.shape[:3], size, size + 1)
-    result[_places(merge.first, result)] = first
-    result[_places(merge.second, result)] += second
-    return result
+    result = systems.new_zeros(*first.shape[:3], size * (size + 1))  # flat: twice as fast as rows and columns
+    result.index_copy_(-1, _places(merge.first, size, systems.device), first.flatten(-2))
+    result.index_add_(-1, _places(merge.second, size, systems.device), second.flatten(-2))
+    return result.unflatten(-1, (size, size + 1))
 
 
-def _places(unknowns: list[int], systems: Systems) -> tuple[EllipsisType, Tensor, Tensor]:
-    """Rows of these unknowns, and their columns with the right-hand sides."""
-    rows = torch.tensor(unknowns, device=systems.device)
-    return ..., rows[:, None], torch.cat([rows, rows.new_tensor([systems.shape[-1] - 1])])
+def _places(unknowns: list[int], size: int, device: torch.device) -> Int[Tensor, "K"]:
+    """Where rows and columns of some unknowns lie in a flat system of `size`, with their right-hand sides."""
+    rows = torch.tensor(unknowns, device=device)
+    columns = torch.cat([rows, rows.new_tensor([size])])
+    return (rows[:, None] * (size + 1) + columns).flatten()
 
 
 def _parted(values: Solutions, merge: Merge) -> Solutions:
@@ -94,7 +94,7 @@ def _solve_last(systems: Systems, unknowns: list[Unknown]) -> Solutions:
     """All unknowns of the one box that is left; the fixed ones are zero."""
     across = max(j for _, _, j in unknowns) // 2
     free = [at for at, unknown in enumerate(unknowns) if not is_fixed(unknown, across)]
-    system = systems[_places(free, systems)]
+    system = systems[..., free, :][..., [*free, -1]]
     result = torch.zeros_like(systems[..., -1])
     result[..., free] = torch.linalg.solve_ex(system[..., :-1], system[..., -1:])[0][..., 0]
     return result
