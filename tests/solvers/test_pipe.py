@@ -2,7 +2,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
+from scipy.sparse.linalg import spsolve
 
 from linearno.core.errors import SampleError, UserError
 from linearno.solvers import pipe, taylor_hood
@@ -75,6 +77,48 @@ def test_order_three_in_velocity_and_two_in_pressure_on_a_manufactured_flow():
     for part, expected, values in zip(("velocity", "pressure"), (3, 2), np.array(errors).T, strict=True):
         measured = order(sizes, values)
         assert abs(measured - expected) < 0.1, f"{part}: measured order {measured:.2f}, errors {values}"
+
+
+def scikit_fem_flow(nodes: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """The slow twin: the same elements assembled by scikit-fem, Newton's steps from rest, a sparse solver."""
+    fem = pytest.importorskip("skfem")
+    from skfem.helpers import ddot, div, dot, grad, mul
+
+    count = len(nodes) // 2
+    flat = fem.MeshQuad2.from_mesh(fem.MeshQuad.init_tensor(*[np.linspace(0, 1, count + 1)] * 2))
+    i, j = np.rint(flat.doflocs * 2 * count).astype(int)
+    vector, scalar = fem.ElementVector(fem.ElementQuad2()), fem.ElementQuad1()
+    speeds = fem.Basis(fem.MeshQuad2(nodes[i, j].T.copy(), flat.t), vector, intorder=6)
+    pushes = speeds.with_element(scalar)
+    shear = fem.BilinearForm(lambda u, v, w: 0.005 * ddot(grad(u), grad(v))).assemble(speeds)
+    divergence = fem.BilinearForm(lambda u, q, w: -div(u) * q).assemble(speeds, pushes)
+    bent = fem.BilinearForm(lambda u, v, w: dot(mul(grad(u), w["at"]) + mul(grad(w["at"]), u), v))
+    carried = fem.LinearForm(lambda v, w: dot(mul(grad(w["at"]), w["at"]), v))
+    i, j = np.rint(fem.Basis(flat, vector).doflocs * 2 * count).astype(int)
+    kind = np.zeros(speeds.N, int)
+    kind[np.hstack([dofs[1] for dofs in (speeds.nodal_dofs, speeds.facet_dofs, speeds.interior_dofs)])] = 1
+    t = j / (2 * count)
+    u, p = np.where((i == 0) & (kind == 0), t * (1 - t), 0), np.zeros(pushes.N)
+    free = np.flatnonzero(np.append((i > 0) & (t > 0) & (t < 1), np.ones(pushes.N, bool)))
+    for _ in range(steps):
+        at = speeds.interpolate(u)
+        matrix = sp.block_array([[shear + bent.assemble(speeds, at=at), divergence.T], [divergence, None]])
+        left = np.append(shear @ u + carried.assemble(speeds, at=at) + divergence.T @ p, divergence @ u)
+        change = np.zeros(len(left))
+        change[free] = spsolve(matrix.tocsr()[free][:, free].tocsc(), left[free])
+        u, p = u - change[: speeds.N], p - change[speeds.N :]
+    velocity, pressure = np.zeros(nodes.shape), np.zeros((count + 1, count + 1))
+    velocity[i, j, kind] = u
+    i, j = np.rint(fem.Basis(flat, scalar).doflocs * count).astype(int)
+    pressure[i, j] = p
+    return velocity, pressure
+
+
+def test_agrees_with_scikit_fem_on_the_same_elements():
+    velocity, pressure = scikit_fem_flow(grid()[0].numpy(), steps=9)
+    flow = solve_pipe(grid())
+    np.testing.assert_allclose(flow.velocity[0], velocity, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(flow.pressure[0], pressure, rtol=0, atol=1e-12)
 
 
 def test_the_flux_through_every_column_of_elements_is_that_of_the_inlet():

@@ -155,8 +155,8 @@ def make_pipe(
 
 
 def pipe_batch(resolution: int, device: torch.device) -> int:
-    """The solver holds about 60 kB for each element; more than 64 samples at once keep no GPU busier."""
-    return batch_that_fits(device, 60_000 * (resolution // 2) ** 2, most=64)
+    """The solver holds about 60 kB for each element, a GPU some more to work in; 64 samples keep it busy."""
+    return batch_that_fits(device, 80_000 * (resolution // 2) ** 2, most=64)
 
 
 def pipe_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
