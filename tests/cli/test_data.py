@@ -78,6 +78,12 @@ def test_a_damaged_set_is_told_with_exit_code_2(type_, tmp_path):
         ("generate darcy --scheme rk4 --out {}/set", "darcy has one scheme only; leave out --scheme"),
         ("generate ns --scheme rk5 --out {}/set", "ns has no scheme 'rk5'; did you mean 'rk4'?"),
         ("generate ns --resolution 200 --out {}/set", "resolution 200 does not fit"),
+        (
+            "generate pipe --resolution 100 --out {}/set",
+            "resolution 100 does not fit; Pipe needs",
+        ),
+        ("generate pipe --scheme rk4 --out {}/set", "pipe has one scheme only; leave out --scheme"),
+        ("verify pipe --root {}", "does not exist; run `linearno data generate pipe"),
         ("verify ns --root {}", "does not exist; run `linearno data generate ns"),
         ("generate darcy --device tpu9 --out {}/set", "device 'tpu9' is not known"),
         ("generate darcy --device meta --out {}/set", "device 'meta' is not supported"),
@@ -105,6 +111,16 @@ def test_a_small_flow_is_made_with_the_scheme_that_was_asked_for(type_, tmp_path
     assert other.exit_code == 2
     assert "holds another set (ns: seed 0, resolution 16, train 2, test 1, scheme rk4)" in other.stderr
     assert "all is well" in type_(f"verify ns --root {tmp_path}").output
+
+
+def test_a_small_set_of_pipes_is_made_and_checked(type_, tmp_path):
+    line = f"generate pipe --train 2 --test 1 --resolution 9 --out {tmp_path}"
+    first = type_(line)
+    assert first.exit_code == 0, first.output
+    assert "seed 0, resolution 9, train 2, test 1; made in" in first.output
+    assert "already there, nothing to do" in type_(line).output
+    assert "all is well" in type_(f"verify pipe --root {tmp_path}").output
+    assert "data/pipe" in type_("list").output
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,21 @@ def test_a_grid_is_drawn_where_its_coordinates_say(swapped):
     np.testing.assert_allclose(centre[..., 1].ravel(), coords[:, 1], atol=1e-12)
 
 
+def test_a_curved_pipe_is_drawn_to_scale_and_nothing_is_drawn_beside_it():
+    along, across = np.meshgrid(np.linspace(0, 10, 21), np.linspace(-0.5, 0.5, 9), indexing="ij")
+    coords = np.stack([along, across + 0.4 * np.sin(along)], axis=-1).reshape(-1, 2)
+    figure = case_figure(Case(coords, coords[:, 0], coords[:, 0], grid=(21, 9)))
+    axes = panel(figure, "truth")
+    assert axes.get_aspect() == 1
+    corner = axes.collections[0].get_coordinates()
+    np.testing.assert_allclose(np.ptp(corner[..., 1], axis=1), 9 / 8)  # as wide as the pipe everywhere
+    np.testing.assert_allclose(corner[1:-1, 4:6, 1].mean(axis=1), _middles(0.4 * np.sin(along[:, 0])))
+
+
+def _middles(values):
+    return (values[1:] + values[:-1]) / 2
+
+
 def test_corners_of_a_uniform_grid_are_its_cell_edges():
     x = np.broadcast_to(np.arange(4.0)[:, None], (4, 3))
     np.testing.assert_allclose(corners(x), np.broadcast_to(np.arange(-0.5, 4)[:, None], (5, 4)))

@@ -16,6 +16,12 @@ def test_rows_are_layers_and_columns_are_heads():
     assert [axes.get_ylabel() for axes in figure.axes] == ["layer 1", "", "", "layer 2", "", ""]
 
 
+def test_rows_too_low_for_a_word_are_numbered():
+    flat = points() * [10, 2]
+    figure = dominant_slices_figure(flat, np.zeros((2, 3, 30), dtype=np.uint16), grid=(6, 5))
+    assert [axes.get_ylabel() for axes in figure.axes] == ["1", "", "", "2", "", ""]
+
+
 def test_the_slice_with_most_points_has_the_first_colour():
     dominant = np.repeat([40, 7, 40, 2], [10, 8, 7, 5])[None, None].astype(np.uint16)
     drawn = dominant_slices_figure(points(), dominant, grid=(6, 5)).axes[0].collections[0].get_array()

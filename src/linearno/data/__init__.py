@@ -6,6 +6,7 @@ from linearno.data.burgers import BurgersConfig
 from linearno.data.darcy import DarcyConfig
 from linearno.data.navier_stokes import NavierStokesConfig
 from linearno.data.observe import draw_observed, observed_count
+from linearno.data.pipe import PipeConfig
 from linearno.data.sample import FieldSpec, Sample
 from linearno.data.scaler import Scaler
 
@@ -18,6 +19,7 @@ __all__ = [
     "FieldData",
     "FieldSpec",
     "NavierStokesConfig",
+    "PipeConfig",
     "Sample",
     "Scaler",
     "Splits",

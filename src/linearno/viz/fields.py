@@ -162,7 +162,7 @@ def shape_of(coords: Coords) -> tuple[float, bool]:
         return (0.7 if coords.shape[1] == 1 else 1.0), False
     width, height = np.ptp(coords, axis=0)
     ratio = float(height / width) if width > 0 and height > 0 else 1.0
-    return (ratio, True) if 0.2 <= ratio <= 2 else (0.8, False)
+    return (ratio, True) if 0.1 <= ratio <= 2 else (0.8, False)
 
 
 def _panels(coords: Coords, count: int, *, over_time: bool = False) -> tuple[Figure, list[Any]]:

@@ -95,7 +95,9 @@ def _small_multiples(
     width = max(WIDTH, heads + 0.6)
     font = FONT * width / WIDTH  # a wider figure is shown smaller
     left, top = 2.4 * font / 72, 2 * font / 72
-    height = layers * (width - left) / heads * ratio + top
+    row = (width - left) / heads * ratio
+    height = layers * row + top
+    low = row < 4 * font / 72  # no room for a word on its side
     figure = Figure(figsize=(width, height), facecolor="white")
     place = {"left": left / width, "right": 0.995, "bottom": 0.005, "top": 1 - top / height}
     gaps = {"wspace": 0.06, "hspace": 0.06}
@@ -106,7 +108,8 @@ def _small_multiples(
         if layer == 0:
             axes.set_title(f"head {head + 1}", fontsize=font)
         if head == 0:
-            axes.set_ylabel(f"layer {layer + 1}", fontsize=font)
+            words, turn = (f"{layer + 1}", "horizontal") if low else (f"layer {layer + 1}", "vertical")
+            axes.set_ylabel(words, fontsize=font, rotation=turn, ha="right" if low else "center")
     return figure
 
 
