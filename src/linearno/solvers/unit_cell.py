@@ -119,11 +119,18 @@ def require_edges(edges: int) -> None:
         )
 
 
+def points_of(edges: int) -> int:
+    """Gauss points of a sample: nine in each quad."""
+    require_edges(edges)
+    (columns, rows), (across, up) = GRID, MIDDLE
+    return 9 * (columns * rows - across * up) * (edges // EDGES) ** 2
+
+
 def circle_mesh(finer: int) -> Mesh:
     """The unit square around a circle of radius 0.3: a grid of quads whose middle is cut out and made round.
 
     10 × 14 quads without 4 × 8 are 108, in three layers around the circle, with 10 edges on top and bottom
-    and 24 on the circle, as many as the published mesh has; `finer` divides each edge. On the sides, edges are
+    and 24 on the circle, as many as the published mesh has; `finer` divides each edge. Edges on the sides are
     0.1 long beside the circle, as on top, and shorter towards the corners: points then lie about as dense as
     the published ones. Each node between square and circle is at the mean of its neighbours.
     """
