@@ -153,6 +153,15 @@ def test_the_mean_of_the_vertical_stress_over_the_height_is_the_traction():
     assert abs((area * cell.stress(nodes)[..., 1]).sum() - 100) < 1e-8
 
 
+def test_at_the_clamp_the_body_is_drawn_inwards_by_half_of_what_pulls_it_up():
+    """No strain along the clamp: σxx = ν σyy, and ν = 1/2."""
+    cell = unit_cell(20)
+    x, y = np.moveaxis(gauss_points(cell.mesh.nodes, cell.mesh.quads), -1, 0)
+    stress = cell.stress(cell.mesh.nodes)[(y < 0.01) & (abs(x - 0.5) < 0.4)]
+    assert len(stress) > 20
+    np.testing.assert_allclose(stress[:, 0], stress[:, 1] / 2, atol=5)  # the traction is 100
+
+
 def test_the_mesh_follows_the_void_and_keeps_its_outer_border(samples):
     cell = unit_cell(10)
     for sample in samples[:10]:
