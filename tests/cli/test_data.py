@@ -32,6 +32,7 @@ def test_the_list_names_every_benchmark_and_its_folder(type_):
     assert "darcy" in result.output
     assert "data/darcy" in result.output
     assert "data/ns" in result.output
+    assert "data/elasticity" in result.output
 
 
 def test_a_set_is_made_checked_and_not_made_twice(type_, tmp_path):
@@ -84,6 +85,12 @@ def test_a_damaged_set_is_told_with_exit_code_2(type_, tmp_path):
         ),
         ("generate pipe --scheme rk4 --out {}/set", "pipe has one scheme only; leave out --scheme"),
         ("verify pipe --root {}", "does not exist; run `linearno data generate pipe"),
+        (
+            "generate elasticity --resolution 15 --out {}/set",
+            "resolution 15 does not fit; it is the number of",
+        ),
+        ("generate elasticity --device cuda --out {}/set", "no CUDA device" if NO_GPU else "on the CPU only"),
+        ("verify elasticity --root {}", "does not exist; run `linearno data generate elasticity"),
         ("verify ns --root {}", "does not exist; run `linearno data generate ns"),
         ("generate darcy --device tpu9 --out {}/set", "device 'tpu9' is not known"),
         ("generate darcy --device meta --out {}/set", "device 'meta' is not supported"),
@@ -121,6 +128,18 @@ def test_a_small_set_of_pipes_is_made_and_checked(type_, tmp_path):
     assert "already there, nothing to do" in type_(line).output
     assert "all is well" in type_(f"verify pipe --root {tmp_path}").output
     assert "data/pipe" in type_("list").output
+
+
+def test_cells_are_made_and_checked_and_a_damaged_published_file_is_one_line(type_, tmp_path):
+    result = type_(f"generate elasticity --train 3 --test 2 --out {tmp_path}")
+    assert result.exit_code == 0, result.output
+    assert "seed 0, resolution 10, train 3, test 2; made in" in result.output
+    assert "all is well" in type_(f"verify elasticity --root {tmp_path}").output
+    np.save(tmp_path / "Random_UnitCell_XY_10.npy", np.zeros((2000, 972, 2)))
+    result = type_(f"verify elasticity --root {tmp_path}")
+    assert result.exit_code == 2
+    assert "XY_10.npy: xy is float64 (2000, 972, 2); expected real numbers (972, 2, samples)" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_first_frames_are_inputs_and_later_ones_targets_at_points_whose_x_varies
     assert train.spec.inputs == tuple(f"w{t}" for t in range(1, 11))
     assert train.spec.outputs == tuple(f"w{t}" for t in range(11, 21))
     assert (train.spec.grid, train.spec.scaled) == ((8, 8), ())
-    assert "seed 0, 16×16, rk4" in source
+    assert "seed 0, resolution 16, rk4" in source
 
 
 def test_fewer_frames_and_points_can_be_asked_for(finished):

@@ -4,6 +4,7 @@ from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, 
 from linearno.data.box import box_of, outside
 from linearno.data.burgers import BurgersConfig
 from linearno.data.darcy import DarcyConfig
+from linearno.data.elasticity import ElasticityConfig
 from linearno.data.navier_stokes import NavierStokesConfig
 from linearno.data.observe import draw_observed, observed_count
 from linearno.data.pipe import PipeConfig
@@ -16,6 +17,7 @@ __all__ = [
     "BurgersConfig",
     "DarcyConfig",
     "DataConfig",
+    "ElasticityConfig",
     "FieldData",
     "FieldSpec",
     "NavierStokesConfig",

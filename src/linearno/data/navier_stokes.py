@@ -18,10 +18,12 @@ from linearno.data.sources import Source, require_samples
 from linearno.data.stored import (
     Files,
     Stored,
+    asked_of,
     open_stored,
     read_finite,
     require_shape,
     require_stride,
+    samples_of,
     side_of,
     stored_problems,
     unit_square,
@@ -64,7 +66,7 @@ def open_ns(cfg: NavierStokesConfig) -> Splits:
     stored = side_of(arrays)
     for array in arrays:
         require_shape(array, FILES, stored)
-        require_samples(array.path, array.field, array.shape[0], _asked(array, arrays, cfg))
+        require_samples(array.path, array.field, array.shape[0], asked_of(array, arrays, cfg.sizes))
     require_stride(cfg.stride, stored, stored)
     trajectories = [array for array in arrays if array.field == "u"]
     for array in trajectories:
@@ -81,12 +83,6 @@ def open_ns(cfg: NavierStokesConfig) -> Splits:
     return Splits(train, test, source)
 
 
-def _asked(array: Stored, arrays: list[Stored], cfg: NavierStokesConfig) -> dict[str, int]:
-    """The splits that are taken from the file of an array, and how many samples of each."""
-    splits = dict.fromkeys(other.split for other in arrays if other.path == array.path)
-    return {split: {"train": cfg.train, "test": cfg.test}[split] for split in splits}
-
-
 def _require_frames(array: Stored, cfg: NavierStokesConfig) -> None:
     if array.shape[-1] < cfg.frames:
         raise UserError(
@@ -97,9 +93,8 @@ def _require_frames(array: Stored, cfg: NavierStokesConfig) -> None:
 
 def _read(array: Stored, cfg: NavierStokesConfig) -> tuple[torch.Tensor, torch.Tensor]:
     """The asked-for samples and points: first and later frames as (S, N, ·) float32."""
-    total, every = array.shape[0], slice(None, None, cfg.stride)
-    samples = slice(0, cfg.train) if array.split == "train" else slice(total - cfg.test, total)
-    index = (samples, every, every, slice(cfg.frames))
+    every = slice(None, None, cfg.stride)
+    index = (samples_of(array, cfg.sizes), every, every, slice(cfg.frames))
     frames = read_finite(array, index, how="`linearno data verify ns` tells more").flatten(1, 2)
     return frames[..., : cfg.frames_in].contiguous(), frames[..., cfg.frames_in :].contiguous()
 

@@ -1,6 +1,6 @@
 """A benchmark's arrays on disk, as `generate` writes them or under their published names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,6 +85,17 @@ def require_shape(array: Stored, files: Files, side: int) -> None:
             f"{array.path}: {array.field} has shape {array.shape}; expected ({', '.join(expected)}), "
             "with the same n in every file"
         )
+
+
+def asked_of(array: Stored, arrays: list[Stored], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The splits that are taken from the file of an array, and how many samples of each."""
+    return {other.split: sizes[other.split] for other in arrays if other.path == array.path}
+
+
+def samples_of(array: Stored, sizes: Mapping[str, int]) -> slice:
+    """The first of an array to train on, the last to test on."""
+    total, count = array.shape[0], sizes[array.split]
+    return slice(0, count) if array.split == "train" else slice(total - count, total)
 
 
 def require_stride(stride: int, side: int, length: int) -> None:

@@ -100,8 +100,8 @@ def _generation(name: str, record: Record) -> str:
     samples = sum(found["sizes"].values())
     how = f"with {found['workers']} workers" if found["device"] == "cpu" else f"on {found['device']}"
     return (
-        f"{name.capitalize()} at {found['resolution']}×{found['resolution']}: {samples:,} samples solved and "
-        f"written in {record.value:.0f} s {how} ({record.machine}, commit {record.commit})."
+        f"{name.capitalize()} at resolution {found['resolution']}: {samples:,} samples solved and written "
+        f"in {record.value:.0f} s {how} ({record.machine}, commit {record.commit})."
     )
 
 

@@ -52,18 +52,20 @@ def _spans_a_hole(coords: Float[ndarray, "N 2"], triangles: Integer[ndarray, "T 
     """Triangles whose longest edge is far above the usual length at one of their points."""
     ends = np.stack([triangles, np.roll(triangles, 1, axis=1)], axis=-1)
     length = np.linalg.norm(coords[ends[..., 0]] - coords[ends[..., 1]], axis=-1)
-    usual = _median_edge(len(coords), ends.reshape(-1, 2), length.ravel())
+    usual = _usual_edge(len(coords), ends.reshape(-1, 2), length.ravel())
     return length.max(axis=1) > LONG * usual[triangles].min(axis=1)
 
 
-def _median_edge(
+def _usual_edge(
     points: int, ends: Integer[ndarray, "E 2"], length: Float[ndarray, "E"]
 ) -> Float[ndarray, "N"]:
-    """The median length of the edges at each point; infinite at a point without any."""
+    """The median length of the edges at each point, or the third-shortest where that is less: at the rim of a
+    hole most may span it. Infinite at a point without any. All edges but the outermost come twice.
+    """
     owner, twice = ends.T.ravel(), np.tile(length, 2)
     order = np.lexsort((twice, owner))
     count = np.bincount(owner, minlength=points)
     first = np.cumsum(count) - count
-    median = np.full(points, np.inf)
-    median[count > 0] = twice[order][(first + count // 2)[count > 0]]
-    return median
+    usual = np.full(points, np.inf)
+    usual[count > 0] = twice[order][(first + np.minimum(count // 2, 5))[count > 0]]
+    return usual
