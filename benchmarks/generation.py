@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--test", type=int, help="samples to test on; the protocol's by default")
     parser.add_argument("--resolution", type=int, help="as published by default")
     parser.add_argument("--out", type=Path, help="write the record into this folder")
+    parser.add_argument("--keep", type=Path, help="an empty folder for the set; it is thrown away by default")
     parser.add_argument("--id", help="the record's; generate/NAME by default, on a GPU generate/NAME_device")
     options = parser.parse_args()
     benchmark = DATASETS[options.name]
@@ -35,11 +36,12 @@ def main() -> None:
         "workers": options.workers,
         "device": options.device,
     }
-    with tempfile.TemporaryDirectory(dir=".") as folder:
+    with tempfile.TemporaryDirectory(dir=".") as temporary:
+        folder = options.keep or Path(temporary)
         began = time.perf_counter()
-        benchmark.generate(Path(folder), **settings, tick=lambda n: None)
+        benchmark.generate(folder, **settings, tick=lambda n: None)
         seconds = time.perf_counter() - began
-        card = read_json(Path(folder) / "card.json", how="")
+        card = read_json(folder / "card.json", how="")
     samples = sum(settings["sizes"].values())
     how = f"{options.workers} workers" if options.device == "cpu" else card["device"]
     print(f"{samples} samples in {seconds:.1f} s with {how}: {samples / seconds:.1f}/s")

@@ -84,7 +84,7 @@ def test_points_run_across_the_pipe_and_then_along_it_with_the_speed_there(finis
     assert (train.coords.shape, train.inputs, test.targets.shape) == ((3, 81, 2), None, (2, 81, 1))
     assert (train.spec.coords, train.spec.inputs, train.spec.outputs) == (("x", "y"), (), ("ux",))
     assert (train.spec.grid, train.spec.scaled) == ((9, 9), ("coords", "outputs"))
-    assert "seed 0, 9×9" in source
+    assert "seed 0, resolution 9" in source
 
 
 def test_coordinates_and_speed_are_scaled_by_the_training_split(finished):
