@@ -54,6 +54,21 @@ def test_a_constant_output_survives(tmp_path, darcy_folder):
     assert np.abs(before - after).max() <= off["train_coeff.npy"] * 1.01
 
 
+def test_fields_of_different_size_in_one_array_are_each_rounded_in_their_own_range(tmp_path):
+    sizes = {"train": 2, "test": 1}
+    pipe = DATASETS["pipe"]
+    pipe.generate(tmp_path / "a", sizes=sizes, resolution=9, seed=0, workers=1, tick=lambda n: None)
+    pack(tmp_path / "a", tmp_path / "a.pack", rounded=pipe.outputs, channels=pipe.channels, how="")
+    unpack(tmp_path / "a.pack", tmp_path / "b")
+    before, after = (np.load(tmp_path / root / "train_Q.npy").astype(float) for root in "ab")
+    for channel in range(3):
+        one, other = before[:, channel], after[:, channel]
+        assert np.abs(one - other).max() < 1e-5 * (one.max() - one.min())
+    for field in "XY":
+        one, other = (np.load(tmp_path / root / f"train_{field}.npy") for root in "ab")
+        np.testing.assert_array_equal(one, other)
+
+
 def test_what_is_no_packed_set_is_refused_and_leaves_nothing(packed, tmp_path):
     path, _ = packed
     path.write_bytes(path.read_bytes()[:-200])

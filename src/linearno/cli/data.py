@@ -213,7 +213,13 @@ def pack(
     with user_errors():
         benchmark = DATASETS[name]
         folder, path = root or benchmark.config.make({}).root, out or Path(f"{name}.pack")
-        off = pack_set(folder, path, rounded=benchmark.outputs, how=how_to_make(name, folder))
+        off = pack_set(
+            folder,
+            path,
+            rounded=benchmark.outputs,
+            channels=benchmark.channels,
+            how=how_to_make(name, folder),
+        )
         rounded = "".join(f"; {file} to ±{error:.2g}" for file, error in off.items())
         typer.echo(f"{path}: {path.stat().st_size / 1e6:.3g} MB{rounded}")
 

@@ -95,6 +95,7 @@ class Benchmark:
     resolution: int | None = None  # default of `generate`
     published: tuple[str, ...] = ()  # names of the published files
     outputs: tuple[str, ...] = ()  # stored fields that may be rounded to be carried
+    channels: tuple[str, ...] = ()  # those of them whose first axis after the samples' holds several fields
     seconds: float = 0.0  # about, that a core needs to make a sample of that resolution
 
 

@@ -24,17 +24,24 @@ FACTS = "pack.json"
 HOW = "give a file that `linearno data pack` wrote"
 CHUNK = 64  # samples at a time
 
-Rounded = tuple[float, float]  # lowest value and step
+Rounded = list[tuple[float, float]]  # lowest value and step, of all or of each channel
 
 
-def pack(root: Path, out: Path, *, rounded: Sequence[str], how: str) -> dict[str, float]:
+def pack(
+    root: Path, out: Path, *, rounded: Sequence[str], how: str, channels: Sequence[str] = ()
+) -> dict[str, float]:
     """Write the set in `root` as the file `out`, whole or not at all; how far each rounded array is off.
 
-    `rounded` are the names of the fields that may be.
+    `rounded` are the names of the fields that may be, `channels` of those with several fields in axis 1, each
+    of which then has its own range.
     """
     card = read_card(root, how=how)
     arrays = {name: open_array(root / name, how=how) for name in card.files}
-    ranges = {name: _range(array) for name, array in arrays.items() if _field(name) in rounded}
+    ranges = {
+        name: _ranges(array, apart=_field(name) in channels)
+        for name, array in arrays.items()
+        if _field(name) in rounded
+    }
 
     def write(temporary: Path) -> None:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_LZMA) as file:
@@ -46,7 +53,7 @@ def pack(root: Path, out: Path, *, rounded: Sequence[str], how: str) -> dict[str
                     file.writestr(f"{name}/{place}", _squeeze(part, ranges.get(name)))
 
     write_whole(out, write)
-    return {name: step / 2 for name, (_, step) in ranges.items()}
+    return _worst(ranges)
 
 
 def unpack(path: Path, root: Path) -> Card:
@@ -69,12 +76,18 @@ def _unpack(path: Path, root: Path) -> Card:
     with zipfile.ZipFile(path) as file:
         card = Card.make(json.loads(file.read(CARD)))
         facts = json.loads(file.read(FACTS))
-        ranges: dict[str, Rounded] = {name: (low, step) for name, (low, step) in facts["rounded"].items()}
+        ranges: dict[str, Rounded] = {
+            name: [(low, step) for low, step in parts] for name, parts in facts["rounded"].items()
+        }
         for name, known in card.files.items():
             _restore(file, name, root / name, known.shape, ranges.get(name), facts["chunk"])
-    rounding = {name: step / 2 for name, (_, step) in ranges.items()}
     kept = card.model_dump(mode="json", exclude={"files", "versions", "commit", "rounding"})
-    return write_card(root, card.files, kept | {"rounding": rounding})
+    return write_card(root, card.files, kept | {"rounding": _worst(ranges)})
+
+
+def _worst(ranges: dict[str, Rounded]) -> dict[str, float]:
+    """How far the numbers of each file may be off."""
+    return {name: max(step for _, step in parts) / 2 for name, parts in ranges.items()}
 
 
 def _field(name: str) -> str:
@@ -82,19 +95,25 @@ def _field(name: str) -> str:
     return Path(name).stem.split("_", 1)[1]
 
 
-def _range(array: Float[ndarray, "S *rest"]) -> Rounded:
+def _ranges(array: Float[ndarray, "S *rest"], *, apart: bool) -> Rounded:
     """In pieces: the array may be larger than memory."""
-    pieces = [array[start : start + CHUNK] for start in range(0, len(array), CHUNK)]
-    low, high = min(float(piece.min()) for piece in pieces), max(float(piece.max()) for piece in pieces)
-    return low, (high - low) / LEVELS
+    pieces = [_by_channel(array[start : start + CHUNK], apart) for start in range(0, len(array), CHUNK)]
+    low = np.min([piece.min(axis=(0, 2)) for piece in pieces], axis=0).astype(float)
+    high = np.max([piece.max(axis=(0, 2)) for piece in pieces], axis=0).astype(float)
+    return list(zip(low.tolist(), ((high - low) / LEVELS).tolist(), strict=True))
+
+
+def _by_channel(part: Shaped[ndarray, "S *rest"], apart: bool) -> Shaped[ndarray, "S C n"]:
+    return np.asarray(part).reshape(len(part), part.shape[1] if apart else 1, -1)
 
 
 def _squeeze(part: Float32[ndarray, "S *rest"], rounded: Rounded | None) -> bytes:
     if rounded is None:
         words = part.view(np.uint32)
     else:
-        low, step = rounded
-        words = np.rint((part.astype(np.float64) - low) / (step or 1)).astype(np.uint16)
+        low, step = np.array(rounded).T[:, :, None]
+        fields = _by_channel(part, len(rounded) > 1).astype(np.float64)
+        words = np.rint((fields - low) / np.where(step > 0, step, 1)).astype(np.uint16)
     steps = np.diff(words.reshape(len(part), -1), axis=-1, prepend=words.dtype.type(0))
     return np.ascontiguousarray(steps.view(np.uint8).reshape(-1, words.itemsize).T).tobytes()
 
@@ -109,8 +128,9 @@ def _restore(
         if rounded is None:
             part[:] = words.view(np.float32).reshape(part.shape)
         else:
-            low, step = rounded
-            part[:] = (low + step * words.astype(np.float64)).reshape(part.shape)
+            low, step = np.array(rounded).T[:, :, None]
+            fields = words.reshape(len(part), len(rounded), -1).astype(np.float64)
+            part[:] = (low + step * fields).reshape(part.shape)
     array.flush()
 
 

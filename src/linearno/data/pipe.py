@@ -217,6 +217,7 @@ DATASETS.register("pipe")(
         generate=generate_pipe,
         resolution=129,
         outputs=("Q",),
+        channels=("Q",),
         published=tuple(PUBLISHED.values()),
         seconds=1.5,
     )
