@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from linearno.cli.shared import console, user_errors
-from linearno.core.artifacts import write_json, write_whole
+from linearno.core.artifacts import write_bytes, write_json
 from linearno.core.records import new_record
 from linearno.recipes.efficiency import efficiency as efficiency_table
 from linearno.recipes.theorem import theorem1 as measure_theorem1
@@ -67,11 +67,7 @@ def theorem1(
     with user_errors():
         result = measure_theorem1()
         figure = convergence_figure(result.sizes, result.errors, slope=result.slope)
-
-        def write(temporary: Path) -> None:
-            temporary.write_bytes(png_bytes(figure))
-
-        write_whole(out, write)
+        write_bytes(out, png_bytes(figure))
         if json is not None:
             record = new_record(
                 "reproduce/theorem1",

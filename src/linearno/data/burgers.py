@@ -11,7 +11,7 @@ from torch import Tensor
 
 from linearno.core.errors import UserError, require
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
-from linearno.data.card import CARD, array_name, card_problems, open_array, read_card, require_finite
+from linearno.data.card import array_name, open_array, read_card, require_finite
 from linearno.data.generate import SPLITS, Recipe, Split, generator
 from linearno.data.pickled import read_pickled
 from linearno.data.sample import FieldSpec
@@ -19,9 +19,11 @@ from linearno.data.sources import (
     Kind,
     Source,
     choose_source,
+    complaints,
     generated_words,
     how_to_make,
     require_samples,
+    set_problems,
 )
 from linearno.solvers.burgers import SMALLEST, burgers_sample, require_resolution
 
@@ -164,22 +166,15 @@ generate_burgers = generator(RECIPE)
 
 
 def verify_burgers(root: Path) -> list[str]:
-    """What is wrong with the sets in `root`, a line each: the generated one, the published one, or both."""
-    published = any((root / name).exists() for name in PUBLISHED.values())
-    lines = [line for split in PUBLISHED if published for line in _published_problems(root, split)]
-    if not published or (root / CARD).exists():
-        lines += card_problems(root, how=_how(root, "generated"))
-    return lines
+    """What is wrong with the sets in `root`, a line each."""
 
-
-def _published_problems(root: Path, split: Split) -> list[str]:
-    path = _path(root, split, "published")
-    try:
+    def check(split: Split) -> None:
+        path = _path(root, split, "published")
         values = _published(path, how=_how(root, "published"))
         require_finite(values, f"{path}: {FIELD}", how="fetch the file again")
-    except UserError as error:
-        return [str(error)]
-    return []
+
+    published = [root / name for name in PUBLISHED.values()]
+    return set_problems("burgers", root, published, lambda: complaints(check, PUBLISHED))
 
 
 DATASETS.register("burgers")(

@@ -1,5 +1,6 @@
 """Elasticity: from the shape of a body with a void to the stress in it, at scattered points."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -9,10 +10,17 @@ from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
-from linearno.data.card import CARD, card_problems, open_array
+from linearno.data.card import open_array
 from linearno.data.generate import Recipe, generator
 from linearno.data.sample import FieldSpec
-from linearno.data.sources import Source, choose_source, how_to_make, require_samples
+from linearno.data.sources import (
+    Source,
+    choose_source,
+    complaints,
+    how_to_make,
+    require_samples,
+    set_problems,
+)
 from linearno.data.stored import Files, Stored, asked_of, open_stored, read_finite, samples_of
 from linearno.solvers.unit_cell import EDGES, RADII, WAVES, elasticity_sample, points_of
 
@@ -125,27 +133,24 @@ generate_elasticity = generator(RECIPE)
 
 
 def verify_elasticity(root: Path) -> list[str]:
-    """What is wrong with the sets in `root`, a line each: the generated one, the published one, or both."""
-    published = any((root / _folder(root) / name).exists() for name in PUBLISHED.values())
-    lines = _published_problems(root) if published else []
-    if not published or (root / CARD).exists():
-        lines += card_problems(root, how=how_to_make("elasticity", root))
-    return lines
+    """What is wrong with the sets in `root`, a line each."""
+    published = [root / _folder(root) / name for name in PUBLISHED.values()]
+    return set_problems("elasticity", root, published, lambda: _problems(root))
 
 
-def _published_problems(root: Path) -> list[str]:
-    lines = []
+def _problems(root: Path) -> Iterator[str]:
+    """Of the published files."""
     try:
         arrays, _ = _arrays(root, "published")
     except UserError as error:
-        return [str(error)]
-    for array in arrays[: len(PUBLISHED)]:
-        try:
-            _require_shape(array, arrays)
-            read_finite(array, (slice(None),), how="fetch the file again")
-        except UserError as error:
-            lines.append(str(error))
-    return lines
+        yield str(error)
+        return
+
+    def check(array: Stored) -> None:
+        _require_shape(array, arrays)
+        read_finite(array, (slice(None),), how="fetch the file again")
+
+    yield from complaints(check, arrays[: len(PUBLISHED)])
 
 
 DATASETS.register("elasticity")(

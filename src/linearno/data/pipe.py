@@ -1,6 +1,6 @@
 """Pipe: from the shape of a curved pipe to the speed of the flow through it, on a grid that follows it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -12,10 +12,17 @@ from torch import Tensor
 
 from linearno.core.errors import UserError
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
-from linearno.data.card import CARD, card_problems, open_array, require_finite
+from linearno.data.card import open_array, require_finite
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
-from linearno.data.sources import Source, choose_source, how_to_make, require_samples
+from linearno.data.sources import (
+    Source,
+    choose_source,
+    complaints,
+    how_to_make,
+    require_samples,
+    set_problems,
+)
 from linearno.data.stored import (
     Files,
     Stored,
@@ -184,28 +191,23 @@ generate_pipe = generator(RECIPE)
 
 
 def verify_pipe(root: Path) -> list[str]:
-    """What is wrong with the sets in `root`, a line each: the generated one, the published one, or both."""
-    published = any((root / name).exists() for name in PUBLISHED.values())
-    lines = _published_problems(root) if published else []
-    if not published or (root / CARD).exists():
-        lines += card_problems(root, how=how_to_make("pipe", root))
-    return lines
+    """What is wrong with the sets in `root`, a line each."""
+    return set_problems("pipe", root, [root / name for name in PUBLISHED.values()], lambda: _problems(root))
 
 
-def _published_problems(root: Path) -> list[str]:
+def _problems(root: Path) -> Iterator[str]:
+    """Of the published files."""
     try:
         arrays = _published(root)
     except UserError as error:
-        return [str(error)]
-    lines = []
-    for array in arrays:
-        try:
-            _require_shape(array, side_of(arrays))
-            values = array.read((slice(None),))
-            require_finite(values, f"{array.path}: {array.field}", how="fetch the file again")
-        except UserError as error:
-            lines.append(str(error))
-    return lines
+        yield str(error)
+        return
+
+    def check(array: Stored) -> None:
+        _require_shape(array, side_of(arrays))
+        require_finite(array.read((slice(None),)), f"{array.path}: {array.field}", how="fetch the file again")
+
+    yield from complaints(check, arrays)
 
 
 DATASETS.register("pipe")(

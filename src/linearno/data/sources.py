@@ -1,15 +1,16 @@
 """Where a benchmark's data come from: its published files, or a generated set in the same folder."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from linearno.core.errors import UserError
-from linearno.data.card import CARD, Card, read_card
+from linearno.data.card import CARD, Card, card_problems, read_card
 from linearno.data.generate import unfinished
 
 Kind = Literal["generated", "published"]
 Source = Literal["auto", "generated", "published"]
+T = TypeVar("T")
 
 
 def choose_source(root: Path, source: Source, published: Iterable[str]) -> Kind:
@@ -21,9 +22,12 @@ def choose_source(root: Path, source: Source, published: Iterable[str]) -> Kind:
 
 
 def present(root: Path, published: Iterable[str]) -> str:
-    """What of a benchmark lies in `root`, in words; nothing where nothing does."""
+    """What of a benchmark lies in `root`, in words; nothing where nothing does.
+
+    Published files may lie in a folder below.
+    """
     found = []
-    there = [root / name for name in published if (root / name).exists()]
+    there = [path for name in published for path in root.rglob(name)]
     if there:
         found.append(f"published, {len(there)} files, {_gigabytes(there)}")
     if (root / CARD).exists():
@@ -46,6 +50,29 @@ def how_to_make(name: str, root: Path) -> str:
         return f"{stopped}: the command that began it goes on"
     first = "remove the generated files, then " if (root / CARD).exists() else ""
     return f"{first}run `linearno data generate {name} --out {root}`"
+
+
+def set_problems(
+    name: str, root: Path, published: Iterable[Path], check: Callable[[], Iterable[str]]
+) -> list[str]:
+    """What is wrong with the sets in `root`, a line each: the generated one, the published one, or both.
+
+    `published` are the places of the published files, and `check` what looks at them.
+    """
+    there = any(path.exists() for path in published)
+    lines = list(check()) if there else []
+    if not there or (root / CARD).exists():
+        lines += card_problems(root, how=how_to_make(name, root))
+    return lines
+
+
+def complaints(check: Callable[[T], object], things: Iterable[T]) -> Iterator[str]:
+    """What `check` refuses of these, a line each."""
+    for thing in things:
+        try:
+            check(thing)
+        except UserError as error:
+            yield str(error)
 
 
 def generated_words(card: Card, root: Path) -> str:

@@ -1,6 +1,6 @@
 """A benchmark's arrays on disk, as `generate` writes them or under their published names."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +11,16 @@ from numpy import ndarray
 from torch import Tensor
 
 from linearno.core.errors import UserError
-from linearno.data.card import CARD, array_name, card_problems, open_array, read_card, require_finite
+from linearno.data.card import array_name, open_array, read_card, require_finite
 from linearno.data.matlab import mat_shape, read_mat
-from linearno.data.sources import Source, choose_source, generated_words, how_to_make
+from linearno.data.sources import (
+    Source,
+    choose_source,
+    complaints,
+    generated_words,
+    how_to_make,
+    set_problems,
+)
 
 
 class Files(NamedTuple):
@@ -122,24 +129,19 @@ def unit_square(side: int) -> Float[Tensor, "N 2"]:
 
 
 def stored_problems(files: Files, root: Path) -> list[str]:
-    """What is wrong with the sets in `root`, a line each: the generated one, the published one, or both."""
-    published = any((root / name).exists() for name in files.published.values())
-    lines = _published_problems(files, root) if published else []
-    if not published or (root / CARD).exists():
-        lines += card_problems(root, how=how_to_make(files.benchmark, root))
-    return lines
+    """What is wrong with the sets in `root`, a line each."""
 
-
-def _published_problems(files: Files, root: Path) -> list[str]:
-    try:
-        arrays, _ = _published(files, root)
-    except UserError as error:
-        return [str(error)]
-    lines = []
-    for array in {(array.path, array.field): array for array in arrays}.values():
+    def published() -> Iterator[str]:
         try:
+            arrays, _ = _published(files, root)
+        except UserError as error:
+            yield str(error)
+            return
+
+        def check(array: Stored) -> None:
             require_shape(array, files, side_of(arrays))
             read_finite(array, (slice(None),) * len(array.shape), how="fetch the file again")
-        except UserError as error:
-            lines.append(str(error))
-    return lines
+
+        yield from complaints(check, {(array.path, array.field): array for array in arrays}.values())
+
+    return set_problems(files.benchmark, root, [root / name for name in files.published.values()], published)

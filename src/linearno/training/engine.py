@@ -16,11 +16,10 @@ from linearno.training.flat_adam import FlatAdam
 from linearno.training.losses import Loss
 from linearno.training.state import TrainState
 from linearno.training.step import train_step
-from linearno.training.tasks import Drawn, Task
+from linearno.training.tasks import IN_TRAINING, Drawn, Task
 
 log = logging.getLogger(__name__)
 
-DRAWN = 2  # the place of what a task draws, beside those of the order of samples and of a test
 WARM_UP = 3  # eager steps before a capture: libraries set themselves up, kernels are compiled
 
 
@@ -82,7 +81,7 @@ class Engine:
     def _draw(self) -> Drawn:
         """By the host, from seed and step alone: a resumed run draws what it would have drawn."""
         points = self.data.coords.shape[-2]
-        drawn = self.task.draw(points, self.seed, DRAWN, self.state.total_steps)
+        drawn = self.task.draw(points, self.seed, IN_TRAINING, self.state.total_steps)
         return None if drawn is None else drawn.to(self.state.device, non_blocking=True)
 
     def _way(self, index: Tensor, drawn: Drawn) -> Callable[[], tuple[Tensor, Tensor]]:

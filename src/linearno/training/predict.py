@@ -8,9 +8,7 @@ from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.data.benchmark import FieldData
 from linearno.data.sample import Sample
 from linearno.data.scaler import Scaler
-from linearno.training.tasks import Task
-
-DRAWN = 1  # the place of what a task draws for a test, beside that of training
+from linearno.training.tasks import IN_TEST, Task
 
 
 def answer(model: nn.Module, scaler: Scaler, batch: Sample, precision: Precision) -> Float[Tensor, "B N C"]:
@@ -62,4 +60,4 @@ def predict(
 
 def draw_for_test(task: Task, points: int, seed: int, place: int) -> Tensor | None:
     """What is drawn for one batch of a test: the same whenever it is asked."""
-    return task.draw(points, seed, DRAWN, place)
+    return task.draw(points, seed, IN_TEST, place)

@@ -23,6 +23,7 @@ from linearno.nn import roll_out
 Fields = Float[Tensor, "B N C"]
 Ask = Callable[[Sample], Tensor]  # a batch in physical units → the model's answer, one call
 Drawn = Int64[Tensor, "K"] | None
+IN_TEST, IN_TRAINING = 1, 2  # places of what is drawn, beside that of the order of samples
 METRICS = {"relative_l2": relative_l2, "relative_mae": relative_mae}
 WORDS = {"relative_l2": "relative L2", "relative_mae": "relative MAE"}
 
@@ -30,7 +31,7 @@ WORDS = {"relative_l2": "relative L2", "relative_mae": "relative MAE"}
 class Task(Config):
     """The outputs from the inputs, at the same points and in one call."""
 
-    name: Literal["direct"] = "direct"
+    name: str = "direct"
 
     @property
     def metric(self) -> str:
@@ -67,7 +68,7 @@ class Rollout(Task):
     none         the prediction, with the gradient through the whole rollout
     """
 
-    name: Literal["rollout"] = "rollout"  # type: ignore[assignment]
+    name: Literal["rollout"] = "rollout"
     forcing: Literal["teacher", "pushforward", "none"] = "teacher"
     channels: PositiveInt = 1  # of one frame
 
@@ -119,7 +120,7 @@ class Rollout(Task):
 class Completion(Task):
     """The whole field from its values at some points, drawn anew for every batch and shared by it."""
 
-    name: Literal["completion"] = "completion"  # type: ignore[assignment]
+    name: Literal["completion"] = "completion"
     ratio: Annotated[float, Field(gt=0, le=1)] = 0.2  # of the points, observed
 
     @property
