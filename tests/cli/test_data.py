@@ -210,7 +210,10 @@ def test_the_list_says_what_is_here_and_how_to_get_the_rest(type_, tmp_path, mon
     type_("generate darcy --train 3 --test 2 --resolution 11")
     (tmp_path / "data/ns").mkdir()
     (tmp_path / "data/ns/NavierStokes_V1e-5_N1200_T20.mat").write_bytes(b"0" * 10**7)
+    (tmp_path / "data/elasticity/Meshes").mkdir(parents=True)
+    (tmp_path / "data/elasticity/Meshes/Random_UnitCell_XY_10.npy").write_bytes(b"0" * 10**7)
     lines = {line.split()[0]: line for line in type_("list").output.splitlines() if line.strip()}
     assert "generated, seed 0, train 3, test 2" in lines["darcy"]
     assert "published, 1 files, 0.01 GB" in lines["ns"]
+    assert "published, 1 files, 0.01 GB" in lines["elasticity"]
     assert "linearno data generate ns --full (about" in lines["ns"]

@@ -1,5 +1,6 @@
-"""Files as MATLAB writes them, and a way to break an array."""
+"""Files as MATLAB writes them, a way to break an array, and one to stop a generation."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -22,3 +23,19 @@ def edit(path: Path, index: tuple[int, ...], value: float) -> None:
     array = np.load(path)
     array[index] = value
     np.save(path, array)
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_after(ticks: int) -> Callable[[int], None]:
+    """A `tick` that stops the work at its call of that number."""
+    calls: list[int] = []
+
+    def tick(count: int) -> None:
+        calls.append(count)
+        if len(calls) == ticks:
+            raise Stopped
+
+    return tick

@@ -18,6 +18,7 @@ from linearno.data.burgers import (
     verify_burgers,
 )
 from linearno.data.card import read_card
+from tests.data.files import Stopped, stop_after
 from tests.data.pickles import save, write_pickle
 
 SIZES = {"train": 4, "test": 2, "val": 1}
@@ -102,18 +103,9 @@ def test_splits_differ_and_a_sample_depends_on_neither_the_size_of_its_set_nor_t
 
 
 def test_a_stopped_generation_goes_on_to_the_same_bytes(burgers, tmp_path, monkeypatch):
-    class Stopped(Exception):
-        pass
-
-    def stop(count: int) -> None:
-        ticks.append(count)
-        if len(ticks) == 3:
-            raise Stopped
-
-    ticks: list[int] = []
     monkeypatch.setattr(module, "RECORD_EVERY", 0)
     with pytest.raises(Stopped):
-        fill(tmp_path / "cut", tick=stop)
+        fill(tmp_path / "cut", tick=stop_after(3))
     with pytest.raises(UserError, match="stopped after 3 of 7 samples: the command that began it goes on"):
         open_burgers(config(tmp_path / "cut"))
     assert fill(tmp_path / "cut") == [3, 1, 1, 1, 1]

@@ -16,7 +16,7 @@ from linearno.data.elasticity import (
     verify_elasticity,
 )
 from linearno.solvers.unit_cell import unit_cell, void_radius
-from tests.data.files import edit
+from tests.data.files import Stopped, edit, stop_after
 
 SIZES = {"train": 4, "test": 2}
 
@@ -218,18 +218,9 @@ def test_splits_differ_and_a_sample_depends_on_neither_the_size_of_its_set_nor_t
 
 
 def test_a_stopped_generation_goes_on_to_the_same_bytes(made, tmp_path, monkeypatch):
-    class Stopped(Exception):
-        pass
-
-    def stop(count: int) -> None:
-        ticks.append(count)
-        if len(ticks) == 3:
-            raise Stopped
-
-    ticks: list[int] = []
     monkeypatch.setattr(module, "RECORD_EVERY", 0)
     with pytest.raises(Stopped):
-        fill(tmp_path / "cut", tick=stop)
+        fill(tmp_path / "cut", tick=stop_after(3))
     assert fill(tmp_path / "cut") == [3, 1, 1, 1]
     assert read_card(tmp_path / "cut", how="").files == read_card(made, how="").files
 

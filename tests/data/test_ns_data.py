@@ -1,3 +1,4 @@
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,11 +43,7 @@ def finished(tmp_path_factory) -> Path:
 @pytest.fixture
 def made(finished, tmp_path) -> Path:
     """A copy to break."""
-    root = tmp_path / "made"
-    root.mkdir()
-    for path in finished.iterdir():
-        (root / path.name).write_bytes(path.read_bytes())
-    return root
+    return shutil.copytree(finished, tmp_path / "made")
 
 
 def config(root, **settings) -> NavierStokesConfig:
