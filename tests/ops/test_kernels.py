@@ -216,17 +216,17 @@ def test_mlp_and_linear_layers_are_as_near_to_float64_as_plain_pytorch(kind, row
 def test_the_stream_kept_as_two_halves_is_the_stream():
     """16 bits of mantissa where bf16 has 8, and the norm's gradients those of the plain one."""
     h, more = draw(50, 24), draw(50, 24, kind=HALF)
-    gain, shift = draw(24), draw(24)
-    leaves = [leaf.requires_grad_() for leaf in (h, more, gain, shift)]
+    offset, gain, shift = draw(24), draw(24), draw(24)
+    leaves = [leaf.requires_grad_() for leaf in (h, more, offset, gain, shift)]
     with backend("kernel"), torch.autocast(DEVICE.type, HALF):
-        stream, normed = layers.add_norm(layers.Stream(h, None, more), gain, shift, 1e-5)
-    total = (h + more).detach()
+        stream, normed = layers.add_norm(layers.Stream(h, None, more, offset), gain, shift, 1e-5)
+    total = (h + more + offset).detach()
     assert stream.h.dtype == HALF
     torch.testing.assert_close(stream.h.float() + stream.rest.float(), total, rtol=2**-15, atol=1e-6)
     torch.testing.assert_close(normed.float(), F.layer_norm(total, (24,), gain, shift), rtol=2**-6, atol=1e-2)
     d_h, d_normed = draw(50, 24, kind=HALF), draw(50, 24, kind=HALF)
     found = torch.autograd.grad([stream.h, normed], leaves, [d_h, d_normed])
-    total = h + more
+    total = h + more + offset
     true = torch.autograd.grad(
         [total, F.layer_norm(total, (24,), gain, shift)], leaves, [d_h.float(), d_normed.float()]
     )
@@ -235,10 +235,10 @@ def test_the_stream_kept_as_two_halves_is_the_stream():
 
 
 def test_the_head_of_a_stream_agrees_with_the_plain_one():
-    leaves = [draw(3, 21, 24), draw(3, 21, 24), draw(24), draw(24), draw(1, 24), draw(1)]
+    leaves = [draw(3, 21, 24), draw(3, 21, 24), *(draw(24) for _ in range(3)), draw(1, 24), draw(1)]
 
-    def head(h, more, gain, shift, weight, bias):
-        return layers.norm_linear(layers.Stream(h, None, more), gain, shift, 1e-5, weight, bias)
+    def head(h, more, offset, gain, shift, weight, bias):
+        return layers.norm_linear(layers.Stream(h, None, more, offset), gain, shift, 1e-5, weight, bias)
 
     agrees(head, leaves, floor=2**-20)
 

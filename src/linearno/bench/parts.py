@@ -11,6 +11,7 @@ from linearno.bench.timing import Work
 PATTERNS = {
     "_norm": "norm",
     "_mlp": "MLP",
+    "_gelu": "MLP",
     "_gather": "attention",
     "_merge": "attention",
     "_scatter": "attention",

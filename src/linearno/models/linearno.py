@@ -7,8 +7,8 @@ from torch import nn
 
 from linearno.models.registry import model
 from linearno.nn import (
-    Linear,
     Mlp,
+    OneLinear,
     PointConfig,
     PointTransformer,
     SelfAttention,
@@ -65,7 +65,7 @@ def _attention(cfg: LinearNOConfig) -> SliceAttention:
     return SliceAttention(
         heads=cfg.heads,
         stem=make_stem(width, cfg.require_grid() if cfg.stem == "conv" else None),
-        merge=Mlp(width, width, width) if cfg.merge_layers == 2 else nn.Sequential(Linear(width, width)),
+        merge=Mlp(width, width, width) if cfg.merge_layers == 2 else OneLinear(width, width),
         query=nn.Linear(head_width, cfg.slices, bias=False),
         key=None if cfg.tied else nn.Linear(head_width, cfg.slices, bias=False),
         value=nn.Linear(head_width, head_width, bias=False),

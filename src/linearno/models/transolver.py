@@ -5,7 +5,7 @@ from typing import Any, Literal
 from torch import nn
 
 from linearno.models.registry import model
-from linearno.nn import Linear, PointConfig, PointTransformer, SelfAttention, SliceAttention, Temperature
+from linearno.nn import OneLinear, PointConfig, PointTransformer, SelfAttention, SliceAttention, Temperature
 from linearno.nn.layers import make_stem
 
 CLAMP = (0.1, 5.0)  # of the temperature, on structured meshes only
@@ -46,7 +46,7 @@ def _attention(cfg: TransolverConfig) -> SliceAttention:
         heads=cfg.heads,
         stem=make_stem(width, grid),
         value_stem=make_stem(width, grid),
-        merge=nn.Sequential(Linear(width, width)),
+        merge=OneLinear(width, width),
         query=nn.Linear(head_width, cfg.slices),
         mix=SelfAttention(head_width),
         temperature_query=Temperature(cfg.heads, None if grid is None else CLAMP),

@@ -1,7 +1,7 @@
 """Layers: slice attention, stems, embeddings, and the skeleton that the family shares."""
 
 from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition
-from linearno.nn.layers import GridConv, Linear, Mlp
+from linearno.nn.layers import GridConv, Linear, Mlp, OneLinear
 from linearno.nn.rollout import roll_out
 from linearno.nn.settings import ModelConfig, PointConfig, Unified
 from linearno.nn.skeleton import PointTransformer, Transformer
@@ -12,6 +12,7 @@ __all__ = [
     "Linear",
     "Mlp",
     "ModelConfig",
+    "OneLinear",
     "PointConfig",
     "PointTransformer",
     "SelfAttention",

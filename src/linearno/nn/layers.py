@@ -12,7 +12,29 @@ from linearno.ops import pointwise as ops
 from linearno.ops.pointwise import Stream
 
 
-class Mlp(nn.Sequential):
+class Branch(nn.Sequential):
+    """Layers that end in a linear map, and join a residual stream."""
+
+    def with_bias(self, x: Float[Tensor, "*rows I"], bias: Tensor | None) -> Float[Tensor, "*rows O"]:
+        """The layers with this as the last bias."""
+        raise NotImplementedError
+
+    @property
+    def last(self) -> nn.Linear:
+        last = self[-1]
+        assert isinstance(last, nn.Linear)
+        return last
+
+    def join(self, stream: Stream, x: Float[Tensor, "*rows I"]) -> Stream:
+        """The stream with these layers of x left open, for the next norm to add: the last bias by itself
+        where a kernel can."""
+        bias = self.last.bias
+        if ops.norm_adds_bias(x, bias):
+            return stream._replace(more=self.with_bias(x, None), offset=bias)
+        return stream._replace(more=self.with_bias(x, bias))
+
+
+class Mlp(Branch):
     """Linear, GELU, Linear; with `exact` the first product is not taken in autocast's type."""
 
     def __init__(self, inputs: int, hidden: int, outputs: int, *, exact: bool = False):
@@ -23,11 +45,12 @@ class Mlp(nn.Sequential):
         self, x: Float[Tensor, "*rows I"], shift: Float[Tensor, "O"] | None = None
     ) -> Float[Tensor, "*rows O"]:
         """`shift` joins the last bias: a sum of O numbers instead of one at every row."""
-        first, _, last = self
+        return self.with_bias(x, self.last.bias if shift is None else self.last.bias + shift)
+
+    def with_bias(self, x: Float[Tensor, "*rows I"], bias: Tensor | None) -> Float[Tensor, "*rows O"]:
+        first = self[0]
         assert isinstance(first, nn.Linear)
-        assert isinstance(last, nn.Linear)
-        bias = last.bias if shift is None else last.bias + shift
-        return ops.mlp(x, first.weight, first.bias, last.weight, bias, exact=self.exact)
+        return ops.mlp(x, first.weight, first.bias, self.last.weight, bias, exact=self.exact)
 
 
 class Linear(nn.Linear):
@@ -35,6 +58,16 @@ class Linear(nn.Linear):
 
     def forward(self, x: Float[Tensor, "*rows I"]) -> Float[Tensor, "*rows O"]:
         return ops.linear(x, self.weight, self.bias)
+
+
+class OneLinear(Branch):
+    """A linear map by itself."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(Linear(inputs, outputs))
+
+    def with_bias(self, x: Float[Tensor, "*rows I"], bias: Tensor | None) -> Float[Tensor, "*rows O"]:
+        return ops.linear(x, self.last.weight, bias)
 
 
 def add_norm(norm: nn.LayerNorm, stream: Stream) -> tuple[Stream, Tensor]:

@@ -46,9 +46,9 @@ class Block(nn.Module):
         stream, normed = add_norm(self.norm_attention, stream)
         x, state, normaliser = self.attention.encode(normed, state)
         if torch.is_grad_enabled():
-            merged = self.attention.decode(x, state, normaliser)
-            stream, normed = add_norm(self.norm_mlp, stream._replace(more=merged))
-            return stream._replace(more=self.mlp(normed)), state
+            scattered = self.attention.scatter(x, state, normaliser)
+            stream, normed = add_norm(self.norm_mlp, self.attention.merge.join(stream, scattered))
+            return self.mlp.join(stream, normed), state
 
         def finish(h: Tensor, x: Tensor) -> Tensor:
             h = add_into(self.attention.decode(x, state, normaliser), h)

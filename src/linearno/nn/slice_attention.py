@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from linearno.nn.layers import Branch
 from linearno.ops import (
     Phi,
     Psi,
@@ -68,7 +69,7 @@ class SliceAttention(nn.Module):
         *,
         heads: int,
         stem: nn.Module,
-        merge: nn.Module,
+        merge: Branch,
         query: nn.Linear,
         key: nn.Linear | None = None,
         value: nn.Linear | None = None,
@@ -114,9 +115,12 @@ class SliceAttention(nn.Module):
 
     def decode(self, x: Heads, state: State, normaliser: State | None = None) -> Features:
         """The output at points with features `x`: each on its own."""
+        return self.merge(self.scatter(x, state, normaliser))
+
+    def scatter(self, x: Heads, state: State, normaliser: State | None = None) -> Features:
+        """What the slices give these points, heads side by side: all but the merge."""
         w_query, scale_query, bias_query = self._query()
-        out = scatter(x, w_query, scale_query, state, bias=bias_query, normaliser=normaliser)
-        return self.merge(out.flatten(-2))
+        return scatter(x, w_query, scale_query, state, bias=bias_query, normaliser=normaliser).flatten(-2)
 
     def weights(
         self, h: Features, gathered: Float[Tensor, "B K W"] | None = None

@@ -1,5 +1,6 @@
 """The kernels inside autograd: gather, scatter, and the layers around them. Callers check the shapes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -93,7 +94,7 @@ def _rows(part: Maybe, like: Tensor) -> Maybe:
 
 
 class FusedNorm(torch.autograd.Function):
-    """The sum h + rest + more, what rounding it left, and its layer norm in the type `kind`.
+    """The sum h + rest + more + offset, what rounding it left, and its layer norm in the type `kind`.
 
     The gradient along the residual stream is added in the same pass. It has the type of the sum: where that
     is split, bf16.
@@ -101,18 +102,18 @@ class FusedNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, rest: Maybe, more: Maybe, gain: Tensor, shift: Tensor, eps: float,
+        ctx: Any, h: Tensor, rest: Maybe, more: Maybe, offset: Maybe, gain: Tensor, shift: Tensor, eps: float,
         kind: torch.dtype, split: bool,
     ) -> tuple[Tensor, Maybe, Tensor]:  # fmt: skip
         from linearno.ops.kernels import norm
 
         rows = h.reshape(-1, h.shape[-1])
         total, left, out, moments = norm.norm_forward(
-            rows, _rows(rest, h), _rows(more, h), gain, shift, eps, kind, split
+            rows, _rows(rest, h), _rows(more, h), offset, gain, shift, eps, kind, split
         )
-        ctx.save_for_backward(total, left, moments, gain)
-        ctx.kinds = h.dtype, None if more is None else more.dtype
-        ctx.leaves = note_use(gain, shift)
+        ctx.save_for_backward(total, moments, gain)
+        ctx.kinds, ctx.offset = (h.dtype, None if more is None else more.dtype), offset is not None
+        ctx.leaves = note_use(gain, shift, offset)
         ctx.set_materialize_grads(False)
         left = None if left is None else left.view(h.shape)
         if left is not None:
@@ -124,33 +125,38 @@ class FusedNorm(torch.autograd.Function):
     def backward(ctx: Any, along: Maybe, _: Maybe, d_out: Maybe) -> tuple[Maybe, ...]:
         from linearno.ops.kernels import norm
 
-        h, rest, moments, gain = ctx.saved_tensors
+        h, moments, gain = ctx.saved_tensors
         d_out = torch.zeros_like(h) if d_out is None else d_out
         along = None if along is None else along.reshape(h.shape)
-        d_h, d_more, (d_gain, d_shift) = norm.norm_backward(
-            h, rest, moments, gain, d_out.reshape(h.shape), along, ctx.kinds, ctx.leaves
+        d_h, d_more, (d_gain, d_shift, *d_offset) = norm.norm_backward(
+            h, moments, gain, d_out.reshape(h.shape), along, ctx.kinds, ctx.offset, ctx.leaves
         )
         d_more = None if d_more is None else d_more.view(d_out.shape)
-        return d_h.view(d_out.shape), None, d_more, d_gain, d_shift, None, None, None
+        return d_h.view(d_out.shape), None, d_more, _first(d_offset), d_gain, d_shift, None, None, None
+
+
+def _first(found: Sequence[Maybe]) -> Maybe:
+    return found[0] if found else None
 
 
 class FusedHead(torch.autograd.Function):
-    """One number of each row: ⟨layer norm of h + rest + more, weight⟩ + bias, in float32."""
+    """One number of each row: ⟨layer norm of h + rest + more + offset, weight⟩ + bias, in float32."""
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, rest: Maybe, more: Maybe, gain: Tensor, shift: Tensor, eps: float,
+        ctx: Any, h: Tensor, rest: Maybe, more: Maybe, offset: Maybe, gain: Tensor, shift: Tensor, eps: float,
         weight: Tensor, bias: Tensor,
     ) -> Tensor:  # fmt: skip
         from linearno.ops.kernels import norm
 
         rows, split = h.reshape(-1, h.shape[-1]), rest is not None
-        total, left, out, moments = norm.norm_forward(
-            rows, _rows(rest, h), _rows(more, h), gain, shift, eps, torch.float32, split, head=(weight, bias)
-        )
-        ctx.save_for_backward(total, left, moments, gain, shift, weight)
-        ctx.kinds = h.dtype, None if more is None else more.dtype
-        ctx.leaves = note_use(gain, shift, weight, bias)
+        total, _, out, moments = norm.norm_forward(
+            rows, _rows(rest, h), _rows(more, h), offset, gain, shift, eps, torch.float32, split,
+            head=(weight, bias),
+        )  # fmt: skip
+        ctx.save_for_backward(total, moments, gain, shift, weight)
+        ctx.kinds, ctx.offset = (h.dtype, None if more is None else more.dtype), offset is not None
+        ctx.leaves = note_use(gain, shift, offset, weight, bias)
         return out.view(*h.shape[:-1], 1)
 
     @staticmethod
@@ -158,13 +164,22 @@ class FusedHead(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
         from linearno.ops.kernels import norm
 
-        h, rest, moments, gain, shift, weight = ctx.saved_tensors
+        h, moments, gain, shift, weight = ctx.saved_tensors
         shape = (*d_out.shape[:-1], h.shape[-1])
-        d_h, d_more, (d_gain, d_shift, d_weight, d_bias) = norm.norm_backward(
-            h, rest, moments, gain, d_out.contiguous(), None, ctx.kinds, ctx.leaves, head=(shift, weight)
+        d_h, d_more, (d_gain, d_shift, *d_offset, d_weight, d_bias) = norm.norm_backward(
+            h,
+            moments,
+            gain,
+            d_out.contiguous(),
+            None,
+            ctx.kinds,
+            ctx.offset,
+            ctx.leaves,
+            head=(shift, weight),
         )
         d_more = None if d_more is None else d_more.view(shape)
-        return d_h.view(shape), None, d_more, d_gain, d_shift, None, d_weight.view(1, -1), d_bias
+        d_weight = d_weight.view(1, -1)
+        return d_h.view(shape), None, d_more, _first(d_offset), d_gain, d_shift, None, d_weight, d_bias
 
 
 class FusedMlp(torch.autograd.Function):
@@ -172,7 +187,7 @@ class FusedMlp(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, kind: torch.dtype
+        ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Maybe, kind: torch.dtype
     ) -> Tensor:
         from linearno.ops.kernels import mlp
 
@@ -181,7 +196,7 @@ class FusedMlp(torch.autograd.Function):
         keep = any(ctx.needs_input_grad)
         out, z = mlp.mlp_forward(rows, narrow1, b1, narrow2, b2, keep)
         ctx.save_for_backward(rows, narrow1, narrow2, z)
-        ctx.leaves = note_use(w1, b1, w2, b2)
+        ctx.leaves, ctx.biased = note_use(w1, b1, w2, b2), b2 is not None
         return out.view(*x.shape[:-1], len(w2))
 
     @staticmethod
@@ -190,9 +205,11 @@ class FusedMlp(torch.autograd.Function):
         from linearno.ops.kernels import mlp
 
         x, w1, w2, z = ctx.saved_tensors
-        want = ctx.needs_input_grad[0]
-        d_x, *others = mlp.mlp_backward(x, w1, w2, z, d_out.reshape(-1, len(w2)), want, ctx.leaves)
-        return None if d_x is None else d_x.view(*d_out.shape[:-1], x.shape[-1]), *others, None
+        d_x, d_w1, d_b1, d_w2, *d_b2 = mlp.mlp_backward(
+            x, w1, w2, z, d_out.reshape(-1, len(w2)), ctx.needs_input_grad[0], ctx.biased, ctx.leaves
+        )
+        d_x = None if d_x is None else d_x.view(*d_out.shape[:-1], x.shape[-1])
+        return d_x, d_w1, d_b1, d_w2, _first(d_b2), None
 
 
 class FusedMix(torch.autograd.Function):
@@ -285,24 +302,23 @@ class FusedLinear(torch.autograd.Function):
     """A library product; what is ours is the gradient of the bias, and weights cast once a step."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Maybe) -> Tensor:
         small = narrow(weight, x.dtype)
         ctx.save_for_backward(x, small)
-        ctx.leaves = note_use(weight, bias)
-        return torch.nn.functional.linear(x, small, narrow(bias, x.dtype))
+        ctx.leaves, ctx.biased = note_use(weight, bias), bias is not None
+        return torch.nn.functional.linear(x, small, None if bias is None else narrow(bias, x.dtype))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
-        from linearno.ops.kernels.mlp import weight_gradient
-        from linearno.ops.kernels.norm import column_sums
+        from linearno.ops.kernels.mlp import weight_gradients
 
         x, weight = ctx.saved_tensors
         rows, inputs = d_out.reshape(-1, d_out.shape[-1]), x.reshape(-1, x.shape[-1])
-        small = beside(
-            lambda: (weight_gradient(rows, inputs), column_sums(rows)), rows, inputs, leaves=ctx.leaves
+        d_weight, *d_bias = beside(
+            lambda: weight_gradients(rows, inputs, ctx.biased), rows, inputs, leaves=ctx.leaves
         )
-        return d_out @ weight if ctx.needs_input_grad[0] else None, *small
+        return d_out @ weight if ctx.needs_input_grad[0] else None, d_weight, _first(d_bias)
 
 
 class FusedConv(torch.autograd.Function):

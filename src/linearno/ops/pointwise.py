@@ -20,20 +20,22 @@ WIDEST = 256  # inputs and outputs of the fused MLP: a tile holds whole rows
 
 
 class Stream(NamedTuple):
-    """The residual stream as an open sum h + rest + more.
+    """The residual stream as an open sum h + rest + more + offset.
 
-    h     the stream, which gradients flow along
-    rest  what rounding the stream to bf16 left, None where it was not rounded; it has no gradient of its own
-    more  what the last layer gave and the next norm adds, None where there is nothing
+    h       the stream, which gradients flow along
+    rest    what rounding the stream to bf16 left, None where it was not; it has no gradient of its own
+    more    what the last layer gave and the next norm adds, None where there is nothing
+    offset  that layer's bias, where the norm adds it too: the sum that is its gradient costs nothing there
     """
 
     h: Features
     rest: Features | None = None
     more: Features | None = None
+    offset: Float[Tensor, "W"] | None = None
 
     def close(self) -> Features:
         """The sum."""
-        parts = [part for part in (self.rest, self.more) if part is not None]
+        parts = [part for part in (self.rest, self.more, self.offset) if part is not None]
         return sum((part.float() for part in parts), start=self.h.float()) if parts else self.h
 
 
@@ -45,17 +47,23 @@ def add_norm(
     Where products are taken in bf16 the kernel keeps the stream as two bf16 numbers, 16 bits of mantissa in
     all: its gradients are then bf16 too, and half the bytes.
     """
-    h, rest, more = stream
+    h, rest, more, offset = stream
     if rest is not None or _fused("norm", h, gain):
         from linearno.ops.fused import FusedNorm
 
         kind = torch.float32 if rest is not None and not torch.is_autocast_enabled(h.device.type) else None
         kind = kind or computes_in(h)
         split = rest is not None or (kind == torch.bfloat16 and torch.is_grad_enabled())
-        h, rest, normed = FusedNorm.apply(h.contiguous(), rest, more, gain, shift, eps, kind, split)
+        h, rest, normed = FusedNorm.apply(h.contiguous(), rest, more, offset, gain, shift, eps, kind, split)
         return Stream(h, rest), normed
     total = h if more is None else h + more
+    total = total if offset is None else total + offset
     return Stream(total), F.layer_norm(total, gain.shape, gain, shift, eps)
+
+
+def norm_adds_bias(x: Features, bias: Tensor) -> bool:
+    """Whether `add_norm` has a kernel that adds a bias on its way."""
+    return _fused("norm", x, bias)
 
 
 def norm_linear(
@@ -67,12 +75,12 @@ def norm_linear(
     bias: Float[Tensor, "L"],
 ) -> Float[Tensor, "*rows L"]:
     """A linear map of the layer norm of the closed stream, in float32 where the stream is split."""
-    h, rest, more = stream
+    h, rest, more, offset = stream
     alike = len(weight) == 1 and (h.dtype == torch.float32 or rest is not None)
     if alike and not torch.is_autocast_enabled(h.device.type) and _fused("head", h, weight):
         from linearno.ops.fused import FusedHead
 
-        return FusedHead.apply(h.contiguous(), rest, more, gain, shift, eps, weight, bias)
+        return FusedHead.apply(h.contiguous(), rest, more, offset, gain, shift, eps, weight, bias)
     return linear(add_norm(stream, gain, shift, eps)[1], weight, bias)
 
 
@@ -81,7 +89,7 @@ def mlp(
     w1: Float[Tensor, "J W"],
     b1: Float[Tensor, "J"],
     w2: Float[Tensor, "L J"],
-    b2: Float[Tensor, "L"],
+    b2: Float[Tensor, "L"] | None,
     *,
     exact: bool = False,
 ) -> Float[Tensor, "*rows L"]:
@@ -105,7 +113,9 @@ def inverse(t: Float[Tensor, "H"], low: float = -inf, high: float = inf) -> Floa
     return 1 / (t if low == -inf and high == inf else t.clamp(low, high))
 
 
-def linear(x: Features, weight: Float[Tensor, "L W"], bias: Float[Tensor, "L"]) -> Float[Tensor, "*rows L"]:
+def linear(
+    x: Features, weight: Float[Tensor, "L W"], bias: Float[Tensor, "L"] | None
+) -> Float[Tensor, "*rows L"]:
     """x weightᵀ + bias."""
     if _fused("linear", x, weight):
         from linearno.ops.fused import FusedLinear

@@ -1,7 +1,7 @@
 """Linear, GELU, Linear in one kernel. Axes: R rows, K inputs, J hidden, L outputs.
 
-The hidden layer goes by in chunks: what is kept of it for the backward pass is its value before GELU. The
-backward kernel makes its gradient; the rest are library products, those of the weights beside the others.
+The hidden layer goes by in chunks: what is kept of it for the backward pass is its value before GELU. There
+the products are the library's, those of the weights beside the others, and one kernel goes back through GELU.
 """
 
 import torch
@@ -10,8 +10,9 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
+from linearno.ops.casts import narrow
 from linearno.ops.kernels.launch import multiply, pad, processors, product_precision
-from linearno.ops.kernels.norm import add_rows
+from linearno.ops.kernels.norm import AHEAD, add_rows, column_sums
 
 SQRT_HALF = tl.constexpr(0.7071067811865476)
 DENSITY = tl.constexpr(0.3989422804014327)  # of the normal distribution at zero
@@ -33,92 +34,107 @@ def _normal(z):
 @triton.jit
 def _mlp(
     x_ptr, w1_ptr, b1_ptr, w2_ptr, b2_ptr, z_ptr, out_ptr, R,
-    K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, KEEP: tl.constexpr,
-    FIRST: tl.constexpr, PRODUCT: tl.constexpr,
+    K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, KEEP: tl.constexpr, GIVEN: tl.constexpr,
+    BIASED: tl.constexpr, FIRST: tl.constexpr, PRODUCT: tl.constexpr,
     BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
 ):  # fmt: skip
-    """A program takes every so many tiles of rows. Weights that make one chunk it reads once."""
+    """A program takes every so many tiles of rows. Weights that make one chunk it reads once.
+
+    Where the hidden layer before GELU is GIVEN, the first product is not taken.
+    """
     k, o = tl.arange(0, BK), tl.arange(0, BL)
     if J <= BJ:
-        w1, w2 = _weights(w1_ptr, w2_ptr, 0, x_ptr, out_ptr, K, J, L, BK, BJ, BL)
+        w1, w2 = _weights(w1_ptr, w2_ptr, 0, x_ptr, out_ptr, K, J, L, GIVEN, BK, BJ, BL)
     for tile in range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0)):
         r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
         rows = (r < R)[:, None]
-        x = tl.load(x_ptr + r[:, None] * K + k[None, :], mask=rows & (k < K)[None, :], other=0.0)
+        x = 0.0
+        if not GIVEN:
+            x = tl.load(x_ptr + r[:, None] * K + k[None, :], mask=rows & (k < K)[None, :], other=0.0)
         out = tl.zeros([BR, BL], tl.float32)
         if J <= BJ:
-            out = _hidden(x, w1, w2, out, b1_ptr, z_ptr, r, rows, 0, out_ptr, J, KEEP, FIRST, PRODUCT, BJ)
+            out = _hidden(
+                x, w1, w2, out, b1_ptr, z_ptr, r, rows, 0, out_ptr, J, KEEP, GIVEN, FIRST, PRODUCT, BJ
+            )
         else:
             for start in range(0, J, BJ):
-                w1, w2 = _weights(w1_ptr, w2_ptr, start, x_ptr, out_ptr, K, J, L, BK, BJ, BL)
+                w1, w2 = _weights(w1_ptr, w2_ptr, start, x_ptr, out_ptr, K, J, L, GIVEN, BK, BJ, BL)
                 out = _hidden(
-                    x, w1, w2, out, b1_ptr, z_ptr, r, rows, start, out_ptr, J, KEEP, FIRST, PRODUCT, BJ
+                    x, w1, w2, out, b1_ptr, z_ptr, r, rows, start, out_ptr, J, KEEP, GIVEN, FIRST, PRODUCT, BJ
                 )
-        out += tl.load(b2_ptr + o, mask=o < L, other=0.0)[None, :]
+        if BIASED:
+            out += tl.load(b2_ptr + o, mask=o < L, other=0.0)[None, :]
         tl.store(out_ptr + r[:, None] * L + o[None, :], out, mask=rows & (o < L)[None, :])
 
 
 @triton.jit
 def _weights(
     w1_ptr, w2_ptr, start, x_ptr, out_ptr,
-    K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
+    K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, GIVEN: tl.constexpr,
+    BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
 ):  # fmt: skip
     """Those of some hidden columns: (K, j) and (j, L)."""
     k, j, o = tl.arange(0, BK), start + tl.arange(0, BJ), tl.arange(0, BL)
-    w1 = tl.load(w1_ptr + j[None, :] * K + k[:, None], mask=(j < J)[None, :] & (k < K)[:, None], other=0.0)
     w2 = tl.load(w2_ptr + o[None, :] * J + j[:, None], mask=(o < L)[None, :] & (j < J)[:, None], other=0.0)
-    return w1.to(x_ptr.dtype.element_ty), w2.to(out_ptr.dtype.element_ty)
+    w2 = w2.to(out_ptr.dtype.element_ty)
+    if GIVEN:
+        w1 = w2
+    else:
+        w1 = tl.load(
+            w1_ptr + j[None, :] * K + k[:, None], mask=(j < J)[None, :] & (k < K)[:, None], other=0.0
+        )
+        w1 = w1.to(x_ptr.dtype.element_ty)
+    return w1, w2
 
 
 @triton.jit
 def _hidden(
     x, w1, w2, out, b1_ptr, z_ptr, r, rows, start, out_ptr,
-    J: tl.constexpr, KEEP: tl.constexpr, FIRST: tl.constexpr, PRODUCT: tl.constexpr, BJ: tl.constexpr,
+    J: tl.constexpr, KEEP: tl.constexpr, GIVEN: tl.constexpr, FIRST: tl.constexpr, PRODUCT: tl.constexpr,
+    BJ: tl.constexpr,
 ):  # fmt: skip
     """`out` with the part of some hidden columns added."""
     kind = out_ptr.dtype.element_ty
     j = start + tl.arange(0, BJ)
-    z = multiply(x, w1, tl.load(b1_ptr + j, mask=j < J, other=0.0)[None, :], FIRST).to(kind)
+    place, inside = z_ptr + r[:, None] * J + j[None, :], rows & (j < J)[None, :]
+    if GIVEN:
+        z = tl.load(place, mask=inside, other=0.0)
+    else:
+        z = multiply(x, w1, tl.load(b1_ptr + j, mask=j < J, other=0.0)[None, :], FIRST).to(kind)
     if KEEP:
-        tl.store(z_ptr + r[:, None] * J + j[None, :], z, mask=rows & (j < J)[None, :])
+        tl.store(place, z, mask=inside)
     z = z.to(tl.float32)
     below, _ = _normal(z)
     return multiply((z * below).to(kind), w2, out, PRODUCT)
 
 
 @triton.jit
-def _mlp_back(
-    d_out_ptr, z_ptr, w2_ptr, d_z_ptr, hidden_ptr, part_ptr, R,
-    J: tl.constexpr, L: tl.constexpr, PRODUCT: tl.constexpr,
-    BR: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
+def _gelu_back(
+    z_ptr, d_ptr, hidden_ptr, part_ptr, R, J: tl.constexpr,
+    BR: tl.constexpr, BJ: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the hidden layer before GELU, the layer after it, and a tile's part of the biases'."""
-    o = tl.arange(0, BL)
-    kind = z_ptr.dtype.element_ty
-    tile = tl.program_id(0)
-    r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
-    rows = (r < R)[:, None]
-    part = part_ptr + tile * (J + L)
-    d_out = tl.load(d_out_ptr + r[:, None] * L + o[None, :], mask=rows & (o < L)[None, :], other=0.0)
-    tl.store(part + J + o, tl.sum(d_out.to(tl.float32), axis=0), mask=o < L)
-    for start in range(0, J, BJ):
-        j = start + tl.arange(0, BJ)
-        of_z, in_z = r[:, None] * J + j[None, :], rows & (j < J)[None, :]
-        w2 = tl.load(
-            w2_ptr + o[:, None] * J + j[None, :], mask=(o < L)[:, None] & (j < J)[None, :], other=0.0
-        ).to(kind)
-        z = tl.load(z_ptr + of_z, mask=in_z, other=0.0).to(tl.float32)
+    """The gradient of the hidden layer becomes, in its place, that of the layer before GELU; beside it the
+    layer after GELU, and a program's part of the bias's gradient."""
+    j = tl.program_id(1) * BJ + tl.arange(0, BJ)
+    d_bias = tl.zeros([BR, BJ], tl.float32)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0), num_stages=AHEAD):
+        r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
+        inside = (r < R)[:, None] & (j < J)[None, :]
+        place = r[:, None] * J + j[None, :]
+        z = tl.load(z_ptr + place, mask=inside, other=0.0).to(tl.float32)
+        d = tl.load(d_ptr + place, mask=inside, other=0.0).to(tl.float32)
         below, density = _normal(z)
-        d_z = multiply(d_out, w2, 0.0, PRODUCT) * (below + z * density)
-        tl.store(part + j, tl.sum(d_z, axis=0), mask=j < J)
-        tl.store(d_z_ptr + of_z, d_z, mask=in_z)
-        tl.store(hidden_ptr + of_z, z * below, mask=in_z)
+        d *= below + z * density
+        d_bias += d
+        tl.store(d_ptr + place, d, mask=inside)
+        tl.store(hidden_ptr + place, z * below, mask=inside)
+    tl.store(part_ptr + tl.program_id(0) * J + j, tl.sum(d_bias, axis=0), mask=j < J)
 
 
-def _tile(rows: int, w2: Tensor, chunk: int) -> dict[str, int]:
+def _tile(rows: int, w2: Tensor, chunk: int, given: bool) -> dict[str, int]:
     """Rows and hidden columns of a tile, fewer rows where there are few; measured on an H200."""
     outputs, hidden = w2.shape
-    narrow, wide = w2.dtype == torch.bfloat16, outputs > 128
+    narrow, wide = w2.dtype == torch.bfloat16, outputs > 128 and not given
     tile = (128 if wide else 64) if narrow else 32
     while tile > 16 and rows < tile * processors(w2.device):
         tile //= 2
@@ -127,56 +143,76 @@ def _tile(rows: int, w2: Tensor, chunk: int) -> dict[str, int]:
         "BJ": min(pad(hidden), chunk if narrow and not wide else 32),
         "BL": pad(outputs),
         "num_warps": 8 if tile == 128 else 4,
-        "num_stages": 2 if narrow else 1,
+        "num_stages": 3 if given else 2 if narrow else 1,
     }
 
 
 def mlp_forward(
-    x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, keep: bool
+    x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor | None, keep: bool
 ) -> tuple[Tensor, Tensor]:
     """(the output, the hidden layer before GELU: empty unless kept), in the type of w2.
 
-    Where x is wider than w2, the first product is taken in tf32.
+    Where x is wider than w2, the first product is taken in tf32. That of wide rows is the library's: one tile
+    cannot hold both.
     """
     (rows, inputs), (outputs, hidden) = x.shape, w2.shape
     product, alike = product_precision(x), x.dtype == w2.dtype
+    given = alike and x.dtype == torch.bfloat16 and outputs > 128
     first = product if alike or product == "wide" else "tf32"
-    tile = _tile(rows, w2, chunk=128 if alike and max(inputs, hidden) <= 128 else 64 if alike else 32)
+    chunk = 128 if alike and max(inputs, hidden) <= 128 else 64 if alike else 32
+    tile = _tile(rows, w2, chunk, given)
     programs = -(-rows // tile["BR"])
     if tile["BJ"] >= hidden:  # the weights are read once: few programs, many rows for each
         programs = min(programs, 2 * processors(x.device))
-    z = x.new_empty(rows if keep else 0, hidden, dtype=w2.dtype)
+    if given:
+        z = torch.addmm(narrow(b1, x.dtype), x, w1.mT)
+    else:
+        z = x.new_empty(rows if keep else 0, hidden, dtype=w2.dtype)
     out = x.new_empty(rows, outputs, dtype=w2.dtype)
     _mlp[(programs,)](
-        x, w1, b1, w2, b2, z, out, rows,
-        inputs, hidden, outputs, keep, first, product, BK=pad(inputs), **tile,
+        x, w1, b1, w2, b1 if b2 is None else b2, z, out, rows,
+        inputs, hidden, outputs, keep and not given, given, b2 is not None, first, product,
+        BK=pad(inputs), **tile,
     )  # fmt: skip
-    return out, z
+    return out, z if keep else z.new_empty(0)
 
 
 def mlp_backward(
-    x: Tensor, w1: Tensor, w2: Tensor, z: Tensor, d_out: Tensor, want_x: bool, leaves: Leaves = None
-) -> tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, w1, b1, w2, b2."""
-    outputs, hidden = w2.shape
-    tile = _tile(len(x), w2, chunk=32)
-    d_z, between, d_out = torch.empty_like(z), torch.empty_like(z), d_out.to(z.dtype)
-    tiles = -(-len(x) // tile["BR"])
-    parts = x.new_empty(tiles, hidden + outputs, dtype=torch.float32)
-    _mlp_back[(tiles,)](
-        d_out, z, w2, d_z, between, parts, len(x), hidden, outputs, product_precision(x), **tile
-    )
-    d_w1, d_w2, sums = beside(
-        lambda: (weight_gradient(d_z, x.to(z.dtype)), weight_gradient(d_out, between), add_rows(parts)),
-        *(d_z, x, d_out, between, parts),
+    x: Tensor, w1: Tensor, w2: Tensor, z: Tensor, d_out: Tensor, want_x: bool, biased: bool,
+    leaves: Leaves = None,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Gradients of x (None unless wanted), w1, b1, w2 and, where there is one, b2."""
+    d_out = d_out.to(z.dtype)
+    d_z = d_out @ w2
+    hidden, parts = gelu_backward_(z, d_z)
+    small = beside(
+        lambda: (
+            *weight_gradients(d_z, x.to(z.dtype), False),
+            add_rows(parts),
+            *weight_gradients(d_out, hidden, biased),
+        ),
+        *(d_z, x, d_out, hidden, parts),
         leaves=leaves,
     )
-    d_b1, d_b2 = sums.split([hidden, outputs])
-    return (d_z.to(w1.dtype) @ w1).to(x.dtype) if want_x else None, d_w1, d_b1, d_w2, d_b2
+    return (d_z.to(w1.dtype) @ w1).to(x.dtype) if want_x else None, *small
 
 
-def weight_gradient(d_out: Tensor, x: Tensor) -> Tensor:
-    """d_outᵀ x (L, K) in float32."""
+def gelu_backward_(z: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+    """(GELU of z, partial column sums of the gradient of z); d, the gradient of GELU, becomes that of z."""
+    rows, columns = z.shape
+    wide = min(128, triton.next_power_of_2(columns))
+    tile = 2048 // wide
+    across = -(-columns // wide)
+    programs = min(-(-rows // tile), -(-6 * processors(z.device) // across))
+    hidden, parts = torch.empty_like(z), z.new_empty(programs, columns, dtype=torch.float32)
+    _gelu_back[(programs, across)](z, d, hidden, parts, rows, columns, tile, wide, AHEAD, num_warps=4)
+    return hidden, parts
+
+
+def weight_gradients(d_out: Tensor, x: Tensor, biased: bool) -> tuple[Tensor, ...]:
+    """d_outᵀ x (L, K) in float32 and, where there is a bias, its gradient."""
     if d_out.device.type == "cuda" and d_out.dtype == x.dtype == torch.bfloat16:
-        return torch.mm(d_out.mT, x, out_dtype=torch.float32)
-    return d_out.float().mT @ x.float()
+        d_weight = torch.mm(d_out.mT, x, out_dtype=torch.float32)
+    else:
+        d_weight = d_out.float().mT @ x.float()
+    return (d_weight, column_sums(d_out)) if biased else (d_weight,)

@@ -2,7 +2,8 @@
 
 The backward pass reads the features again, with the mean and deviation that the forward pass has kept, adds
 the gradient that comes along the residual stream, and leaves the gradients of gain and shift as partial sums
-of each program.
+of each program. What rounding the stream to bf16 left it does not read: beside the gradients' own rounding it
+is small.
 """
 
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
 from linearno.ops.kernels.launch import processors
+
+AHEAD = 3  # tiles that a loop over rows has under way
 
 
 @triton.jit
@@ -30,19 +33,11 @@ def standardise_back(d_unit, unit, scale, C: tl.constexpr):
 
 
 @triton.jit
-def _stream(h_ptr, rest_ptr, place, inside, REST: tl.constexpr):
-    h = tl.load(h_ptr + place, mask=inside, other=0.0).to(tl.float32)
-    if REST:
-        h += tl.load(rest_ptr + place, mask=inside, other=0.0).to(tl.float32)
-    return h
-
-
-@triton.jit
 def _norm(
-    h_ptr, rest_ptr, more_ptr, gain_ptr, shift_ptr, weight_ptr, bias_ptr,
+    h_ptr, rest_ptr, more_ptr, offset_ptr, gain_ptr, shift_ptr, weight_ptr, bias_ptr,
     sum_ptr, left_ptr, out_ptr, moment_ptr, R, eps,
-    C: tl.constexpr, REST: tl.constexpr, ADD: tl.constexpr, WRITE: tl.constexpr, SPLIT: tl.constexpr,
-    HEAD: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    C: tl.constexpr, REST: tl.constexpr, ADD: tl.constexpr, OFFSET: tl.constexpr, WRITE: tl.constexpr,
+    SPLIT: tl.constexpr, HEAD: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """The norm to `out`; with HEAD one number of each row instead, ⟨norm, weight⟩ + bias.
 
@@ -51,9 +46,13 @@ def _norm(
     r, c = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR), tl.arange(0, BC)
     inside = (r < R)[:, None] & (c < C)[None, :]
     place = r[:, None] * C + c[None, :]
-    h = _stream(h_ptr, rest_ptr, place, inside, REST)
+    h = tl.load(h_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    if REST:
+        h += tl.load(rest_ptr + place, mask=inside, other=0.0).to(tl.float32)
     if ADD:
         h += tl.load(more_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    if OFFSET:
+        h += tl.load(offset_ptr + c, mask=c < C, other=0.0)[None, :]
     if WRITE:
         tl.store(sum_ptr + place, h, mask=inside)
     if SPLIT:
@@ -73,25 +72,26 @@ def _norm(
 
 @triton.jit
 def _norm_back(
-    h_ptr, rest_ptr, moment_ptr, gain_ptr, shift_ptr, weight_ptr, d_out_ptr, along_ptr,
+    h_ptr, moment_ptr, gain_ptr, shift_ptr, weight_ptr, d_out_ptr, along_ptr,
     d_h_ptr, d_more_ptr, part_ptr, R,
-    C: tl.constexpr, REST: tl.constexpr, ALONG: tl.constexpr, TWICE: tl.constexpr, HEAD: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
+    C: tl.constexpr, ALONG: tl.constexpr, TWICE: tl.constexpr, OFFSET: tl.constexpr, HEAD: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     c = tl.arange(0, BC)
     gain = tl.load(gain_ptr + c, mask=c < C, other=0.0)
     d_gain = tl.zeros([BR, BC], tl.float32)
     d_shift = tl.zeros([BR, BC], tl.float32)
+    d_offset = tl.zeros([BR, BC], tl.float32)
     if HEAD:
         shift = tl.load(shift_ptr + c, mask=c < C, other=0.0)
         weight = tl.load(weight_ptr + c, mask=c < C, other=0.0)
         d_weight = tl.zeros([BR, BC], tl.float32)
         d_bias = tl.zeros([BR], tl.float32)
-    for tile in range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0)):
+    for tile in tl.range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0), num_stages=AHEAD):
         r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
         inside = (r < R)[:, None] & (c < C)[None, :]
         place = r[:, None] * C + c[None, :]
-        h = _stream(h_ptr, rest_ptr, place, inside, REST)
+        h = tl.load(h_ptr + place, mask=inside, other=0.0).to(tl.float32)
         mean = tl.load(moment_ptr + 2 * r, mask=r < R, other=0.0)
         scale = tl.load(moment_ptr + 2 * r + 1, mask=r < R, other=0.0)
         unit = tl.where(inside, (h - mean[:, None]) * scale[:, None], 0.0)
@@ -107,22 +107,29 @@ def _norm_back(
         d_h = standardise_back(d_out * gain[None, :], unit, scale, C)
         if ALONG:
             d_h += tl.load(along_ptr + place, mask=inside, other=0.0).to(tl.float32)
+        if OFFSET:
+            d_offset += d_h
         tl.store(d_h_ptr + place, d_h, mask=inside)
         if TWICE:
             tl.store(d_more_ptr + place, d_h, mask=inside)
-    part = part_ptr + tl.program_id(0) * (3 * C + 1 if HEAD else 2 * C)
+    vectors: tl.constexpr = 2 + (1 if OFFSET else 0) + (1 if HEAD else 0)
+    part = part_ptr + tl.program_id(0) * (vectors * C + (1 if HEAD else 0))
     tl.store(part + c, tl.sum(d_gain, axis=0), mask=c < C)
     tl.store(part + C + c, tl.sum(d_shift, axis=0), mask=c < C)
+    if OFFSET:
+        tl.store(part + 2 * C + c, tl.sum(d_offset, axis=0), mask=c < C)
     if HEAD:
-        tl.store(part + 2 * C + c, tl.sum(d_weight, axis=0), mask=c < C)
-        tl.store(part + 3 * C, tl.sum(d_bias, axis=0))
+        tl.store(part + (vectors - 1) * C + c, tl.sum(d_weight, axis=0), mask=c < C)
+        tl.store(part + vectors * C, tl.sum(d_bias, axis=0))
 
 
 @triton.jit
-def _column_parts(x_ptr, part_ptr, R, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+def _column_parts(
+    x_ptr, part_ptr, R, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr, AHEAD: tl.constexpr
+):
     c = tl.program_id(1) * BC + tl.arange(0, BC)
     total = tl.zeros([BR, BC], tl.float32)
-    for tile in range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0)):
+    for tile in tl.range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0), num_stages=AHEAD):
         r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
         inside = (r < R)[:, None] & (c < C)[None, :]
         total += tl.load(x_ptr + r[:, None] * C + c[None, :], mask=inside, other=0.0).to(tl.float32)
@@ -167,62 +174,63 @@ def column_sums(x: Tensor) -> Tensor:
     wide = min(128, triton.next_power_of_2(columns))
     programs = min(-(-rows // 32), 2 * processors(x.device))
     parts = x.new_empty(programs, columns, dtype=torch.float32)
-    _column_parts[(programs, -(-columns // wide))](x, parts, rows, columns, 32, wide, num_warps=4)
+    _column_parts[(programs, -(-columns // wide))](x, parts, rows, columns, 32, wide, AHEAD, num_warps=4)
     return add_rows(parts)
 
 
 def norm_forward(
-    h: Tensor, rest: Tensor | None, more: Tensor | None, gain: Tensor, shift: Tensor, eps: float,
-    kind: torch.dtype, split: bool, head: tuple[Tensor, Tensor] | None = None,
+    h: Tensor, rest: Tensor | None, more: Tensor | None, offset: Tensor | None, gain: Tensor, shift: Tensor,
+    eps: float, kind: torch.dtype, split: bool, head: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
-    """(h + rest + more, what rounding it left, its norm in the type `kind`, its moments), rows by channels.
+    """(h + rest + more + offset, what rounding it left, its norm in the type `kind`, its moments).
 
     With `split` the sum is rounded to bf16, and what that left is kept. Else it has the type of h, and is h
-    itself where nothing is added. A `head` (weight, bias) makes one number of each row's norm.
+    itself where nothing is added. A `head` (weight, bias) makes one number of each row's norm; nothing comes
+    after it, so nothing is left.
     """
     rows, channels = h.shape
     write = more is not None or (split and h.dtype != torch.bfloat16)
     total = torch.empty_like(h, dtype=torch.bfloat16 if split else h.dtype) if write else h
-    left = (torch.empty_like(total) if write else rest) if split else None
+    left = (torch.empty_like(total) if write else rest) if split and not head else None
     out = h.new_empty((rows, 1) if head else h.shape, dtype=kind)
     weight, bias = head or (gain, shift)
     moments = h.new_empty(rows, 2, dtype=torch.float32)
-    tile = _rows(channels)
+    tile = _rows(channels, 4096)
     _norm[(-(-rows // tile),)](
-        h, h if rest is None else rest, h if more is None else more, gain, shift, weight, bias,
-        total, total if left is None else left, out, moments, rows, eps,
-        channels, rest is not None, more is not None, write, write and split, head is not None,
-        tile, triton.next_power_of_2(channels), num_warps=4,
+        h, h if rest is None else rest, h if more is None else more, gain if offset is None else offset,
+        gain, shift, weight, bias, total, total if left is None else left, out, moments, rows, eps,
+        channels, rest is not None, more is not None, offset is not None, write, write and left is not None,
+        head is not None, tile, triton.next_power_of_2(channels), num_warps=4,
     )  # fmt: skip
     return total, left, out, moments
 
 
 def norm_backward(
-    h: Tensor, rest: Tensor | None, moments: Tensor, gain: Tensor, d_out: Tensor, along: Tensor | None,
-    kinds: tuple[torch.dtype, torch.dtype | None], leaves: Leaves = None,
+    h: Tensor, moments: Tensor, gain: Tensor, d_out: Tensor, along: Tensor | None,
+    kinds: tuple[torch.dtype, torch.dtype | None], offset: bool = False, leaves: Leaves = None,
     head: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:  # fmt: skip
     """Gradients of h and of what was added to it, in their types `kinds` (None: nothing), and those of gain
-    and shift; with a `head` (the norm's shift, the weight) also those of the head's weight and bias."""
+    and shift; where an `offset` was added also that one's, and with a `head` (the norm's shift,
+    the weight) those of the head's weight and bias."""
     rows, channels = h.shape
     d_h = torch.empty_like(h, dtype=kinds[0])
     twice = kinds[1] not in (None, kinds[0])
     d_more = torch.empty_like(h, dtype=kinds[1]) if twice else d_h
-    tile = _rows(channels)
-    programs = min(-(-rows // tile), 2 * processors(h.device))
-    sizes = [channels] * 2 + ([channels, 1] if head else [])
+    tile = _rows(channels, 2048)
+    programs = min(-(-rows // tile), 4 * processors(h.device))
+    sizes = [channels] * (3 if offset else 2) + ([channels, 1] if head else [])
     parts = h.new_empty(programs, sum(sizes), dtype=torch.float32)
     shift, weight = head or (gain, gain)
     _norm_back[(programs,)](
-        h, h if rest is None else rest, moments, gain, shift, weight,
-        d_out, d_out if along is None else along, d_h, d_more, parts, rows,
-        channels, rest is not None, along is not None, twice, head is not None,
-        tile, triton.next_power_of_2(channels), num_warps=4,
+        h, moments, gain, shift, weight, d_out, d_out if along is None else along, d_h, d_more, parts, rows,
+        channels, along is not None, twice, offset, head is not None,
+        tile, triton.next_power_of_2(channels), AHEAD, num_warps=2,
     )  # fmt: skip
     (sums,) = beside(lambda: (add_rows(parts),), parts, leaves=leaves)
     return d_h, None if kinds[1] is None else d_more, sums.split(sizes)
 
 
-def _rows(channels: int) -> int:
-    """Rows of a tile: 4,096 numbers."""
-    return max(1, 4096 // triton.next_power_of_2(channels))
+def _rows(channels: int, numbers: int) -> int:
+    """Rows of a tile of so many numbers."""
+    return max(1, numbers // triton.next_power_of_2(channels))

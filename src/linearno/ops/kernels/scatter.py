@@ -132,14 +132,19 @@ def scatter_backward(
     """Gradients of x, weight, scale, bias (empty where there is none) and value."""
     batch, points, heads, width = x.shape
     slices, values = value.shape[-2:]
-    tile = tile_of(x, slices, backward=True)
+    tile, wide = tile_of(x, slices, backward=True), pad(slices)
+    if x.dtype == torch.bfloat16 and wide < 64 and width <= 32:
+        wide, tile["maxnreg"] = (
+            64,
+            128,
+        )  # products of 64 rows need fewer registers: four programs to a processor
     parts = parts_of(x, tile["BN"])
     d_x = torch.empty_like(x)
     sums = x.new_empty(batch * heads, parts, slices * (width + 1 + values), dtype=torch.float32)
     _scatter_back[(parts, batch * heads)](
         x, weight, scale, weight if bias is None else bias, value, d_out, d_x, sums, points,
         *weight.stride(), heads, slices, width, values, bias is not None, product_precision(x),
-        pad(slices), pad(width), pad(values), **tile,
+        wide, pad(width), pad(values), **tile,
     )  # fmt: skip
     d_value = torch.empty_like(value)
     d_weight, d_scale, d_bias, _ = small_gradients(
