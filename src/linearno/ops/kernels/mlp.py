@@ -109,6 +109,22 @@ def _hidden(
 
 
 @triton.jit
+def _product(
+    x_ptr, w_ptr, b_ptr, z_ptr, R, K: tl.constexpr, J: tl.constexpr, PRODUCT: tl.constexpr,
+    BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr,
+):  # fmt: skip
+    """x wᵀ + b. A program takes some columns of a tile of rows; those of the same rows follow each other."""
+    chunks: tl.constexpr = (J + BJ - 1) // BJ
+    r = ((tl.program_id(0) // chunks) * BR + tl.arange(0, BR)).to(tl.int64)
+    k, j = tl.arange(0, BK), (tl.program_id(0) % chunks) * BJ + tl.arange(0, BJ)
+    rows, columns = (r < R)[:, None], (j < J)[None, :]
+    x = tl.load(x_ptr + r[:, None] * K + k[None, :], mask=rows & (k < K)[None, :], other=0.0)
+    w = tl.load(w_ptr + j[None, :] * K + k[:, None], mask=columns & (k < K)[:, None], other=0.0)
+    z = multiply(x, w, tl.load(b_ptr + j, mask=j < J, other=0.0)[None, :], PRODUCT)
+    tl.store(z_ptr + r[:, None] * J + j[None, :], z, mask=rows & columns)
+
+
+@triton.jit
 def _gelu_back(
     z_ptr, d_ptr, hidden_ptr, part_ptr, R, J: tl.constexpr,
     BR: tl.constexpr, BJ: tl.constexpr, AHEAD: tl.constexpr,
@@ -131,19 +147,19 @@ def _gelu_back(
     tl.store(part_ptr + tl.program_id(0) * J + j, tl.sum(d_bias, axis=0), mask=j < J)
 
 
-def _tile(rows: int, w2: Tensor, chunk: int, given: bool) -> dict[str, int]:
+def _tile(rows: int, w2: Tensor, chunk: int) -> dict[str, int]:
     """Rows and hidden columns of a tile, fewer rows where there are few; measured on an H200."""
     outputs, hidden = w2.shape
-    narrow, wide = w2.dtype == torch.bfloat16, outputs > 128 and not given
-    tile = (128 if wide else 64) if narrow else 32
+    narrow = w2.dtype == torch.bfloat16
+    tile = 64 if narrow else 32
     while tile > 16 and rows < tile * processors(w2.device):
         tile //= 2
     return {
         "BR": tile,
-        "BJ": min(pad(hidden), chunk if narrow and not wide else 32),
+        "BJ": min(pad(hidden), chunk if narrow else 32),
         "BL": pad(outputs),
-        "num_warps": 8 if tile == 128 else 4,
-        "num_stages": 3 if given else 2 if narrow else 1,
+        "num_warps": 4,
+        "num_stages": (3 if outputs > 128 else 2) if narrow else 1,
     }
 
 
@@ -152,22 +168,22 @@ def mlp_forward(
 ) -> tuple[Tensor, Tensor]:
     """(the output, the hidden layer before GELU: empty unless kept), in the type of w2.
 
-    Where x is wider than w2, the first product is taken in tf32. That of wide rows is the library's: one tile
-    cannot hold both.
+    Where x is wider than w2, the first product is taken in tf32. Where rows are wide and bf16 it is taken
+    before the rest: one tile cannot hold the weights of both.
     """
     (rows, inputs), (outputs, hidden) = x.shape, w2.shape
     product, alike = product_precision(x), x.dtype == w2.dtype
-    given = alike and x.dtype == torch.bfloat16 and outputs > 128
     first = product if alike or product == "wide" else "tf32"
-    chunk = 128 if alike and max(inputs, hidden) <= 128 else 64 if alike else 32
-    tile = _tile(rows, w2, chunk, given)
+    given = outputs > 128 and w2.dtype == torch.bfloat16
+    if given:
+        z = hidden_layer(x, w1, b1, w2.dtype, first)
+    else:
+        z = x.new_empty(rows if keep else 0, hidden, dtype=w2.dtype)
+    wide = given or (alike and max(inputs, hidden) > 128)
+    tile = _tile(rows, w2, chunk=64 if wide else 128 if alike else 32)
     programs = -(-rows // tile["BR"])
     if tile["BJ"] >= hidden:  # the weights are read once: few programs, many rows for each
         programs = min(programs, 2 * processors(x.device))
-    if given:
-        z = torch.addmm(narrow(b1, x.dtype), x, w1.mT)
-    else:
-        z = x.new_empty(rows if keep else 0, hidden, dtype=w2.dtype)
     out = x.new_empty(rows, outputs, dtype=w2.dtype)
     _mlp[(programs,)](
         x, w1, b1, w2, b1 if b2 is None else b2, z, out, rows,
@@ -175,6 +191,18 @@ def mlp_forward(
         BK=pad(inputs), **tile,
     )  # fmt: skip
     return out, z if keep else z.new_empty(0)
+
+
+def hidden_layer(x: Tensor, w: Tensor, b: Tensor, kind: torch.dtype, product: str) -> Tensor:
+    """x wᵀ + b in the type `kind`: the library's product, unless x is of a wider type."""
+    if x.dtype == kind:
+        return torch.addmm(narrow(b, kind), x, w.mT)
+    (rows, inputs), hidden = x.shape, len(w)
+    tile = {"BR": 64, "BK": pad(inputs), "BJ": min(pad(hidden), 128)}
+    z = x.new_empty(rows, hidden, dtype=kind)
+    programs = -(-rows // tile["BR"]) * -(-hidden // tile["BJ"])
+    _product[(programs,)](x, w, b, z, rows, inputs, hidden, product, **tile, num_warps=4)
+    return z
 
 
 def mlp_backward(
@@ -201,11 +229,11 @@ def gelu_backward_(z: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
     """(GELU of z, partial column sums of the gradient of z); d, the gradient of GELU, becomes that of z."""
     rows, columns = z.shape
     wide = min(128, triton.next_power_of_2(columns))
-    tile = 2048 // wide
+    tile = 1024 // wide
     across = -(-columns // wide)
-    programs = min(-(-rows // tile), -(-6 * processors(z.device) // across))
+    programs = min(-(-rows // tile), -(-10 * processors(z.device) // across))
     hidden, parts = torch.empty_like(z), z.new_empty(programs, columns, dtype=torch.float32)
-    _gelu_back[(programs, across)](z, d, hidden, parts, rows, columns, tile, wide, AHEAD, num_warps=4)
+    _gelu_back[(programs, across)](z, d, hidden, parts, rows, columns, tile, wide, AHEAD, num_warps=2)
     return hidden, parts
 
 

@@ -164,7 +164,7 @@ def add_rows(parts: Tensor) -> Tensor:
     """Column sums (K,) of a small (P, K), in a fixed order."""
     rows, columns = parts.shape
     out = parts.new_empty(columns)
-    _add_rows[(-(-columns // 16),)](parts, out, rows, columns, 64, 16, num_warps=4)
+    _add_rows[(-(-columns // 8),)](parts, out, rows, columns, 256, 8, num_warps=4)
     return out
 
 
@@ -217,15 +217,15 @@ def norm_backward(
     d_h = torch.empty_like(h, dtype=kinds[0])
     twice = kinds[1] not in (None, kinds[0])
     d_more = torch.empty_like(h, dtype=kinds[1]) if twice else d_h
-    tile = _rows(channels, 2048)
-    programs = min(-(-rows // tile), 4 * processors(h.device))
+    tile = _rows(channels, 1024)
+    programs = min(-(-rows // tile), 8 * processors(h.device))
     sizes = [channels] * (3 if offset else 2) + ([channels, 1] if head else [])
     parts = h.new_empty(programs, sum(sizes), dtype=torch.float32)
     shift, weight = head or (gain, gain)
     _norm_back[(programs,)](
         h, moments, gain, shift, weight, d_out, d_out if along is None else along, d_h, d_more, parts, rows,
         channels, along is not None, twice, offset, head is not None,
-        tile, triton.next_power_of_2(channels), AHEAD, num_warps=2,
+        tile, triton.next_power_of_2(channels), AHEAD, num_warps=1,
     )  # fmt: skip
     (sums,) = beside(lambda: (add_rows(parts),), parts, leaves=leaves)
     return d_h, None if kinds[1] is None else d_more, sums.split(sizes)
