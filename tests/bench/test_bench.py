@@ -22,7 +22,7 @@ from linearno.data import FieldSpec
 from linearno.experiment import run
 from linearno.models import CONFIGS
 from linearno.recipes import RECIPES
-from linearno.report.blocks import precision_table
+from linearno.report.blocks import precision_table, train_table
 from linearno.training import LossConfig, Rollout, Task, TrainingConfig
 
 CPU = torch.device("cpu")
@@ -194,6 +194,21 @@ def test_runs_recorded_together_stand_beside_each_other(tiny_run, tiny_config, t
     assert first.against["transolver"] == second.value
     assert second.against["linearno"] == first.value
     assert second.against["published"] == 0.0055
+
+
+def test_runs_that_differ_by_their_seed_make_one_record_of_their_mean(tiny_config, tmp_path):
+    for seed in (0, 1):
+        run(tiny_config("darcy/linearno", f"seed={seed}"), tmp_path / str(seed), CPU)
+    values = [record_of_run(tmp_path / str(seed)).value for seed in (0, 1)]
+    (record,) = record_runs([tmp_path / "0", tmp_path / "1"])
+    assert record.value == pytest.approx(sum(values) / 2)
+    assert [found["value"] for found in record.details["seeds"]] == values
+    assert f"(mean of {min(values):.5f} to {max(values):.5f})" in train_table({record.id: record})
+    with pytest.raises(UserError, match="the same seed"):
+        record_runs([tmp_path / "0", tmp_path / "0"])
+    run(tiny_config("darcy/linearno", "seed=2", "training.lr=1e-4"), tmp_path / "2", CPU)
+    with pytest.raises(UserError, match="differ by more than their seed"):
+        record_runs([tmp_path / "0", tmp_path / "2"])
 
 
 def test_the_price_of_a_precision_is_its_error_beside_the_other_ones(tiny_config, tmp_path):

@@ -65,9 +65,16 @@ def record_of_run(folder: Path, id: str | None = None) -> Record:
 
 
 def record_runs(folders: Sequence[Path]) -> list[Record]:
-    """Records of several runs; those on the same data stand beside each other in `against`."""
-    found = [record_of_run(folder) for folder in folders]
-    models = [open_run(folder).model.name for folder in folders]
+    """Records of several runs: one for those that differ by their seed alone; those on the same data stand
+    beside each other in `against`."""
+    runs: dict[str, list[Record]] = {}
+    names = {}
+    for folder in folders:
+        record = record_of_run(folder)
+        runs.setdefault(record.id, []).append(record)
+        names[record.id] = open_run(folder).model.name
+    found = [over_seeds(records) for records in runs.values()]
+    models = list(names.values())
 
     def with_peers(record: Record) -> Record:
         peers = {
@@ -78,6 +85,35 @@ def record_runs(folders: Sequence[Path]) -> list[Record]:
         return record.model_copy(update={"against": peers | record.against})
 
     return [with_peers(record) for record in found]
+
+
+def over_seeds(records: Sequence[Record]) -> Record:
+    """The mean of runs that differ by their seed alone; each stands in the details."""
+    first = records[0]
+    if len(records) == 1:
+        return first
+    for record in records[1:]:
+        if (_but_seed(record), record.data) != (_but_seed(first), first.data):
+            raise UserError(f"runs of {first.id} differ by more than their seed: record them one by one")
+    if len({record.seed for record in records}) < len(records):
+        raise UserError(f"two runs of {first.id} have the same seed: record one of them")
+    minutes = [record.device_minutes or 0 for record in records]
+    seeds = [
+        {"seed": run.seed, "value": run.value, "device_minutes": run.device_minutes, "commit": run.commit}
+        for run in records
+    ]
+    return first.model_copy(
+        update={
+            "value": sum(record.value for record in records) / len(records),
+            "seed": None,
+            "device_minutes": sum(minutes) / len(minutes),
+            "details": first.details | {"seeds": seeds},
+        }
+    )
+
+
+def _but_seed(record: Record) -> dict[str, Any]:
+    return {key: value for key, value in record.details["settings"].items() if key != "seed"}
 
 
 def record_of_precisions(folders: Sequence[Path]) -> Record:

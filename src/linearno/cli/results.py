@@ -18,7 +18,10 @@ def results(
     as_json: Annotated[bool, typer.Option("--json", help="print whole records, as a JSON list")] = False,
     record: Annotated[
         list[Path] | None,
-        typer.Option(help="first make a record of this finished run; may be repeated, for runs to compare"),
+        typer.Option(
+            help="first make a record of this finished run; may be repeated: runs that differ by their seed "
+            "make one record, of their mean, others stand beside each other"
+        ),
     ] = None,
     write_docs: Annotated[
         bool,

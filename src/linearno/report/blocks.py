@@ -24,11 +24,17 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def origin(record: Record) -> str:
-    return f"{record.machine}, torch {record.versions.get('torch', '?')}, commit {record.commit or 'unknown'}"
+    return f"{record.machine}, torch {record.versions.get('torch', '?')}, commit {_commit(record)}"
 
 
 def _from(record: Record) -> str:
-    return f"{record.machine}, {record.commit or 'commit unknown'}"
+    return f"{record.machine}, {_commit(record)}"
+
+
+def _commit(record: Record) -> str:
+    """Short, as git prints it."""
+    commit, *state = (record.commit or "unknown").split("+", 1)
+    return "+".join([commit[:10], *state])
 
 
 def demo_table(records: Records) -> str:
@@ -44,7 +50,7 @@ def demo_table(records: Records) -> str:
     rows.append(["the mean field", "0", f"{first.details['mean_field']['relative_l2']:.4f}", ""])
     note = (
         f"`linearno demo`: Darcy flow, {first.details['samples']} unseen samples of 29×29 points, "
-        f"seed {first.seed}, {first.details['device']}, {first.machine}, commit {first.commit}.\n"
+        f"seed {first.seed}, {first.details['device']}, {first.machine}, commit {_commit(first)}.\n"
         "A demonstration, not a comparison: epochs and learning rate were chosen for LinearNO by this "
         "error,\nand with other settings Transolver came out ahead."
     )
@@ -101,7 +107,7 @@ def _generation(name: str, record: Record) -> str:
     how = f"with {found['workers']} workers" if found["device"] == "cpu" else f"on {found['device']}"
     return (
         f"{name.capitalize()} at resolution {found['resolution']}: {samples:,} samples solved and written "
-        f"in {record.value:.0f} s {how} ({record.machine}, commit {record.commit})."
+        f"in {record.value:.0f} s {how} ({record.machine}, commit {_commit(record)})."
     )
 
 
@@ -191,7 +197,7 @@ def train_table(records: Records) -> str:
         "test error",
         "published",
         "epochs",
-        "seed",
+        "seeds",
         "data",
         "device minutes",
         "machine, commit",
@@ -199,12 +205,16 @@ def train_table(records: Records) -> str:
     rows = []
     for name, record in found.items():
         published, minutes = record.against.get("published"), record.device_minutes
+        seeds = record.details.get("seeds", [])
+        errors = [run["value"] for run in seeds]
+        spread = f" (mean of {min(errors):.5f} to {max(errors):.5f})" if seeds else ""
+        seed = ", ".join(str(run["seed"]) for run in seeds) or record.seed
         rows.append(
             [
                 name,
-                f"{record.value:.5f} {record.unit}",
+                f"{record.value:.5f} {record.unit}{spread}",
                 "" if published is None else f"{published:.4f}",
-                *("" if fact is None else str(fact) for fact in (record.epochs, record.seed, record.data)),
+                *("" if fact is None else str(fact) for fact in (record.epochs, seed, record.data)),
                 "" if minutes is None else f"{minutes:.1f}",
                 _from(record),
             ]
