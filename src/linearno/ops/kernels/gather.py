@@ -12,25 +12,28 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linearno.ops.kernels.launch import multiply, pad, product_precision
+from linearno.ops.kernels.launch import exp, multiply, pad, product_precision
 from linearno.ops.kernels.sums import parts_of, run_of, small_gradients, tile_of
 
 
 @triton.jit
-def _scores(x, weight, bias, scale, slices, SCORE: tl.constexpr, BIASED: tl.constexpr, PRODUCT: tl.constexpr):
-    """Scores (n, M) of a tile of points (n, D) by a weight (D, M) and, where they are normalised over M,
-    their softmax. Slices that are not there get none of it."""
+def _scores(
+    x, weight, bias, scale, slices,
+    FULL: tl.constexpr, SCORE: tl.constexpr, BIASED: tl.constexpr, PRODUCT: tl.constexpr,
+):  # fmt: skip
+    """Scores (n, M) of a tile of points (n, D) by a weight (D, M) and, where they are normalised
+    over M, their softmax. Slices that are not there get none of it."""
     scores = multiply(x, weight, 0.0, PRODUCT)
     if BIASED:
         scores += bias[None, :]
     scores *= scale
     share = scores
     if SCORE != "linear":
-        there = tl.where(slices[None, :], scores, float("-inf"))
+        there = scores if FULL else tl.where(slices[None, :], scores, float("-inf"))
         top = tl.max(there, axis=1)
-        share = tl.exp(there - top[:, None])
+        share = exp(there - top[:, None])
         total = tl.sum(share, axis=1)
-        share = share / total[:, None]
+        share = share * (1 / total)[:, None]
         scores = share if SCORE == "softmax" else scores - (top + tl.log(total))[:, None]
     return scores, share
 
@@ -70,16 +73,18 @@ def _gather(
             turned = multiply(x, tl.trans(weight), 0.0, PRODUCT)
             if BIASED:
                 turned += bias[None, :]
-            turned = tl.where(slices[None, :], turned * scale, float("-inf"))
+            turned *= scale
+            if M < BM:
+                turned = tl.where(slices[None, :], turned, float("-inf"))
             highest = tl.max(turned, axis=1)
-            level = highest + tl.log(tl.sum(tl.exp(turned - highest[:, None]), axis=1))
+            level = highest + tl.log(tl.sum(exp(turned - highest[:, None]), axis=1))
             scores -= level[None, :]
             if SCORE == "softmax":
-                scores = tl.exp(scores)
+                scores = exp(scores)
         scores = tl.where(there[None, :], scores, float("-inf"))
         now = tl.maximum(top, tl.max(scores, axis=1))
-        old = tl.exp(top - now)
-        weights = tl.exp(scores - now[:, None])
+        old = exp(top - now)
+        weights = exp(scores - now[:, None])
         total = total * old + tl.sum(weights, axis=1)
         if SAME:
             value = x
@@ -114,7 +119,7 @@ def _merge(
     for start in range(0, parts, BP):
         there = start + p < parts
         place = (head * parts + start + p) * M + m
-        share = tl.exp(tl.load(max_ptr + place, mask=there, other=float("-inf")) - highest)
+        share = exp(tl.load(max_ptr + place, mask=there, other=float("-inf")) - highest)
         total += share * tl.load(sum_ptr + place, mask=there, other=0.0)
         mean += share[:, None] * tl.load(
             part_ptr + place[:, None] * E + e[None, :], mask=there[:, None] & (e < E)[None, :], other=0.0
@@ -194,9 +199,9 @@ def _gather_back(
             value = x
         else:
             value = tl.load(value_ptr + of_value, mask=there[:, None] & values[None, :], other=0.0)
-        scores, share = _scores(x, weight, bias, scale, slices, SCORE, BIASED, PRODUCT)
-        psi = tl.exp(scores - log_sum[None, :])
-        psi = tl.where(there[:, None] & slices[None, :], psi, 0.0)
+        scores, share = _scores(x, weight, bias, scale, slices, M == BM, SCORE, BIASED, PRODUCT)
+        psi = exp(scores - log_sum[None, :])
+        psi = tl.where(there[:, None] if M == BM else there[:, None] & slices[None, :], psi, 0.0)
         d_scores = psi * (multiply(value, tl.trans(d_mean), 0.0, PRODUCT) + offset[None, :])
         if SCORE == "softmax":
             d_scores = share * (d_scores - tl.sum(share * d_scores, axis=1)[:, None])

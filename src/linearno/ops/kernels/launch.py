@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 INTERPRETED = 2  # processors of a device that is a Python loop
+LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
@@ -15,6 +16,12 @@ def _round(a):
     """float32 to the nearest tf32; the tensor cores alone would cut the last bits off."""
     bits = a.to(tl.int32, bitcast=True)
     return ((bits + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def exp(x):
+    """tl.exp without the care it takes of results below 1e-38: two instructions instead of five."""
+    return tl.exp2(x * LOG2E)
 
 
 @triton.jit

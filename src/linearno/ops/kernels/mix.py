@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
-from linearno.ops.kernels.launch import multiply, pad, product_precision
+from linearno.ops.kernels.launch import exp, multiply, pad, product_precision
 from linearno.ops.kernels.norm import add_rows
 
 
@@ -40,8 +40,8 @@ def _parts(
     query, key = multiply(slices, w_query, 0.0, PRODUCT), multiply(slices, w_key, 0.0, PRODUCT)
     scores = multiply(query, tl.trans(key), 0.0, PRODUCT) / tl.sqrt(float(D))
     scores = tl.where((m < M)[None, :], scores, float("-inf"))
-    share = tl.exp(scores - tl.max(scores, axis=1)[:, None])
-    share = share / tl.sum(share, axis=1)[:, None]
+    share = exp(scores - tl.max(scores, axis=1)[:, None])
+    share = share * (1 / tl.sum(share, axis=1))[:, None]
     share = tl.where((m < M)[:, None], share, 0.0)
     return slices, w_query, w_key, w_value, query, key, share
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
 from linearno.ops.casts import narrow
-from linearno.ops.kernels.launch import multiply, pad, processors, product_precision
+from linearno.ops.kernels.launch import exp, multiply, pad, processors, product_precision
 from linearno.ops.kernels.norm import AHEAD, add_rows, column_sums
 
-SQRT_HALF = tl.constexpr(0.7071067811865476)
+SLOPE = tl.constexpr(0.3275911 * 0.7071067811865476)  # of the series' variable
 DENSITY = tl.constexpr(0.3989422804014327)  # of the normal distribution at zero
 
 
@@ -22,10 +22,12 @@ DENSITY = tl.constexpr(0.3989422804014327)  # of the normal distribution at zero
 def _normal(z):
     """The normal distribution below z, and its density there, by one exponential between them.
 
-    Abramowitz and Stegun 7.1.26, within 1e-7: a hundred times less than the rounding of z to bf16.
+    Abramowitz and Stegun 7.1.26, within 2e-7: a hundred times less than the rounding of z to bf16. The
+    reciprocal is the square of a root: two instructions, where a division takes nine.
     """
-    bell = tl.exp(-0.5 * z * z)
-    t = 1 / (1 + 0.3275911 * SQRT_HALF * tl.abs(z))
+    bell = exp(-0.5 * z * z)
+    root = tl.rsqrt(1 + tl.abs(z) * SLOPE)
+    t = root * root
     tail = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
     tail *= 0.5 * bell
     return tl.where(z < 0, tail, 1 - tail), DENSITY * bell

@@ -5,19 +5,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linearno.ops.kernels.launch import multiply, pad, product_precision
+from linearno.ops.kernels.launch import exp, multiply, pad, product_precision
 from linearno.ops.kernels.sums import parts_of, run_of, small_gradients, tile_of
 
 
 @triton.jit
-def _phi(x, weight, bias, scale, slices, BIASED: tl.constexpr, PRODUCT: tl.constexpr):
-    """exp(score − maximum) of a tile (n, M), and its sum over M."""
+def _phi(x, weight, bias, scale, slices, FULL: tl.constexpr, BIASED: tl.constexpr, PRODUCT: tl.constexpr):
+    """exp(score − maximum) of a tile (n, M), and 1 / its sum over M."""
     scores = multiply(x, weight, 0.0, PRODUCT)
     if BIASED:
         scores += bias[None, :]
-    scores = tl.where(slices[None, :], scores * scale, float("-inf"))
-    share = tl.exp(scores - tl.max(scores, axis=1)[:, None])
-    return share, tl.sum(share, axis=1)
+    scores *= scale
+    if not FULL:
+        scores = tl.where(slices[None, :], scores, float("-inf"))
+    share = exp(scores - tl.max(scores, axis=1)[:, None])
+    return share, 1 / tl.sum(share, axis=1)
 
 
 @triton.jit
@@ -49,8 +51,8 @@ def _scatter(
         there = n < N
         row = (first + n) * H + head % H
         x = tl.load(x_ptr + row[:, None] * D + d[None, :], mask=there[:, None] & features[None, :], other=0.0)
-        share, total = _phi(x, weight, bias, scale, slices, BIASED, PRODUCT)
-        out = multiply(share.to(kind), value, 0.0, PRODUCT) / total[:, None]
+        share, norm = _phi(x, weight, bias, scale, slices, M == BM, BIASED, PRODUCT)
+        out = multiply(share.to(kind), value, 0.0, PRODUCT) * norm[:, None]
         tl.store(out_ptr + row[:, None] * E + e[None, :], out, mask=there[:, None] & values[None, :])
 
 
@@ -91,8 +93,8 @@ def _scatter_back(
         d_out = tl.load(
             d_out_ptr + row[:, None] * E + e[None, :], mask=there[:, None] & values[None, :], other=0.0
         ).to(kind)
-        share, total = _phi(x, weight, bias, scale, slices, BIASED, PRODUCT)
-        phi = share / total[:, None]
+        share, norm = _phi(x, weight, bias, scale, slices, M == BM, BIASED, PRODUCT)
+        phi = share * norm[:, None]
         d_phi = multiply(d_out, tl.trans(value), 0.0, PRODUCT)
         d_scores = phi * (d_phi - tl.sum(phi * d_phi, axis=1)[:, None])
         if BIASED:
