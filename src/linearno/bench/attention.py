@@ -167,15 +167,11 @@ def _entries(
     ]
     if compiled:
         kinds.append(("plain", True, lambda: lambda q: compile_plain()(*q)))
+    kinds.append(("PhysicsNeMo", False, partial(physicsnemo_attention, shape, device)))
     for who, through_compiler, make in kinds:
         for graph in (False, True) if device.type == "cuda" else (False,):
             name = contestant_name(who, precision, compiled=through_compiler, graph=graph)
             yield name, partial(_contestant, make, asked, device, precision, graph)
-    peer = partial(physicsnemo_attention, shape, device)
-    yield (
-        contestant_name("PhysicsNeMo", precision),
-        partial(_contestant, peer, asked, device, precision, False),
-    )
 
 
 def _contestant(
