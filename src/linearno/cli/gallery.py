@@ -61,8 +61,9 @@ def gallery(
         console.print(compare([_record(out, name) for name in done]))
         if figures is not None:
             write_strips(figures, [_shown(out, name) for name in done])
-        for name in done if results is not None else ():
-            write_record(results, _record(out, name))
+        if results is not None:
+            for name in done:
+                write_record(results, _record(out, name))
         console.print(f"gallery: {out / PAGE}")
         if failed:
             raise typer.Exit(1 if BUG in failed.values() else 2)
@@ -93,7 +94,7 @@ def fill(out: Path, names: list[str], device: str) -> dict[str, str]:
 def _budget(todo: list[str], out: Path) -> str:
     if not todo:
         return f"all is there already → {out / PAGE}"
-    each = ", ".join(f"{name} {GALLERY[name].seconds:.0f} s" for name in todo)
+    each = ", ".join(f"{name} {GALLERY[name].seconds} s" for name in todo)
     whole = sum(GALLERY[name].seconds for name in todo) / 60
     return f"to solve and to learn, about {whole:.2g} min on two cores: {each} → {out / PAGE}"
 
@@ -131,8 +132,15 @@ def solve(out: Path, name: str) -> None:
                 made += count
                 advance(count)
 
-            settings = {"sizes": sizes, "resolution": exhibit.resolution, "scheme": exhibit.scheme}
-            generate(data.root, **settings, seed=0, workers=os.cpu_count() or 1, tick=tick)
+            generate(
+                data.root,
+                sizes=sizes,
+                resolution=exhibit.resolution,
+                seed=0,
+                workers=os.cpu_count() or 1,
+                tick=tick,
+                scheme=exhibit.scheme,
+            )
     finally:
         if made:
             write_json(out / name / "solving.json", {"seconds": before + time.perf_counter() - began})

@@ -71,8 +71,8 @@ def strip_figure(case: Case) -> Figure:
 
     Truth and prediction have the scale of the truth: a prediction that is far off must not hide it.
     """
-    view = case.coords if case.view is None else np.array(case.view).reshape(2, 2).T
-    figure, panels = _panels(view, 3, over_time=case.over_time, most=3, title=0)
+    view = case.coords if case.view is None else np.array(case.view, dtype=float).reshape(2, 2).T
+    figure, panels = _panels(view, 3, over_time=case.over_time, most=3, title=0.0)
     scale, error = limits(case.truth), np.abs(case.prediction - case.truth)
     for axes, name, values, of, colors in (
         (panels[0], "truth", case.truth, scale, FIELD),
