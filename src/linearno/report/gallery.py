@@ -48,7 +48,7 @@ def write_gallery(out: Path, shown: Sequence[Shown], notes: Mapping[str, str]) -
     page = document(
         "Gallery",
         tag("header", tag("p", "linearno gallery", class_="quiet"), tag("h1", "Gallery"), tag("p", LEAD)),
-        tag("main", tag("div", *cards, class_="figures two"), *remarks),
+        tag("main", tag("div", *cards, class_="figures gallery"), *remarks),
         tag("footer", footer),
     )
     write_text(out, page)

@@ -19,7 +19,7 @@ from linearno.viz.style import FONT, WIDTH, literal
 FIELD, INPUT, ERROR = "viridis", "cividis", "magma"  # perceptually uniform, safe for colour-blind readers
 # inches around and between panels, in 1-D, 2-D and 3-D
 MARGINS_ACROSS = (0.75, 1.0, 0.1), (0.7, 0.3, 0.15), (0.1, 0.4, 0.4)  # left, between, right
-MARGINS_DOWN = (0.4, 0.85, 0.6), (0.4, 1.1, 1.3), (0.4, 1.2, 0.9)  # top, between, bottom
+MARGINS_DOWN = (0.7, 0.85, 0.6), (0.7, 1.1, 1.3), (0.7, 1.2, 0.9)  # top, between, bottom
 FLAT = 0.45  # height over width below which panels stand one above the other
 MOST_POINTS = 20_000  # of a 3-D cloud: more cannot be told apart
 SPACE_TIME = 0.8  # height over width of a panel over space and time, which have no common scale
@@ -72,7 +72,8 @@ def strip_figure(case: Case) -> Figure:
     Truth and prediction have the scale of the truth: a prediction that is far off must not hide it.
     """
     view = case.coords if case.view is None else np.array(case.view, dtype=float).reshape(2, 2).T
-    figure, panels = _panels(view, 3, over_time=case.over_time, most=3, title=0.0)
+    figure, panels = _panels(view, 3, over_time=case.over_time, most=3)
+    figure.suptitle(literal(case.output_label), fontsize=FONT + 1)
     scale, error = limits(case.truth), np.abs(case.prediction - case.truth)
     for axes, name, values, of, colors in (
         (panels[0], "truth", case.truth, scale, FIELD),
@@ -82,7 +83,7 @@ def strip_figure(case: Case) -> Figure:
         draw_field(axes, case.coords, values, case.grid, of, colors)
         if case.view is not None:
             axes.set(xlim=case.view[:2], ylim=case.view[2:])
-        _finish(axes, name, case.output_label if axes is panels[0] or axes.lines else "")
+        _finish(axes, name, "")
     _name_axes(panels, case.axis_labels)
     for axes in panels[1:]:
         if axes.get_subplotspec().is_first_row():  # in a row one name serves all, and has room
@@ -191,11 +192,9 @@ def shape_of(coords: Coords) -> tuple[float, bool]:
 
 
 def _panels(
-    coords: Coords, count: int, *, over_time: bool = False, most: int = 2, title: float = 0.3
+    coords: Coords, count: int, *, over_time: bool = False, most: int = 2
 ) -> tuple[Figure, list[Any]]:
     """A figure with `count` panels: in `most` columns, or one above the other where they are flat.
-
-    Above them are `title` inches for a title of all.
 
     Placed by hand, in inches: layout engines know neither equal scales nor what stands below a panel.
     """
@@ -206,7 +205,6 @@ def _panels(
     top, gap, bottom = MARGINS_DOWN[min(coords.shape[1], 3) - 1]
     width = (WIDTH - left - right - between * (columns - 1)) / columns
     height = width * ratio
-    top += title
     total = top + rows * height + (rows - 1) * gap + bottom
     figure = Figure(figsize=(WIDTH, total), facecolor="white")
     place = {
