@@ -91,7 +91,10 @@ def test_what_was_measured_becomes_records_and_a_table(whole, tmp_path):
     assert list(records) == ["demo/gallery/darcy", "demo/gallery/elasticity"]
     darcy = records["demo/gallery/darcy"]
     assert darcy.details["seconds"]["solve"] > 0
-    assert f"| Darcy flow | 6 + 3 | {darcy.value:.3f} (relative L2) |" in gallery_table(records)
+    row = next(
+        line for line in gallery_table(records).splitlines() if line.startswith("| Darcy flow | 6 + 3 ")
+    )
+    assert f"| {darcy.value:.3f} (relative L2) |" in row
 
 
 def test_a_failing_benchmark_leaves_the_cards_of_the_others(two, tmp_path, monkeypatch):

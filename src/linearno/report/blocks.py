@@ -57,13 +57,12 @@ def gallery_table(records: Records) -> str:
         return missing("linearno gallery --results results --figures docs/figures/gallery")
     rows = []
     for name, run in runs.items():
-        facts, seconds = run.details, run.details["seconds"]
+        facts = run.details
         samples = f"{facts['settings']['data']['train']:,} + {facts['samples']}"
         errors = [f"{run.value:.3f} ({run.unit})", f"{run.against['mean field']:.3f}"]
-        times = (f"{spent:.0f} s" for spent in (seconds["solve"], seconds["train"]))
-        rows.append([facts.get("title", name), samples, *errors, *times])
+        rows.append([facts.get("title", name), samples, f"{facts['parameters']:,}", *errors])
     groups = dict.fromkeys(f"{run.details['device']}, {origin(run)}" for run in runs.values())
-    head = ["benchmark", "samples + unseen", "test error", "the mean field", "solving", "training"]
+    head = ["benchmark", "samples + unseen", "parameters", "test error", "the mean field"]
     note = (
         f"`linearno gallery`: {'; '.join(groups)}.\n"
         "Small sets and small models, with settings chosen by these errors."

@@ -20,10 +20,10 @@ from linearno.training import Rollout
 from linearno.viz import png_bytes, strip_figure
 
 LEAD = (
-    "Each benchmark was solved by its own solver, and a small model learned from the solutions for about a "
-    "minute. Sets and models are small, and their settings were chosen by the very errors shown: this is "
-    "what the library does, not how well the models do at full size. The pictures are of the unseen sample "
-    "with the median error."
+    "Each benchmark was solved by its own solver, and a small model learned from the solutions for a short "
+    "time. Sets and models are small, and their settings were chosen by the very errors shown: this is what "
+    "the library does, not how well the models do at full size. The pictures are of the unseen sample with "
+    "the median error."
 )
 
 
