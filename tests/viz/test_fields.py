@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from linearno.viz import Case, case_figure, field_figure, png_bytes
+from linearno.viz import Case, case_figure, field_figure, png_bytes, strip_figure
 from linearno.viz.fields import limits
 from linearno.viz.mesh import corners, nearest_points, triangulate
 
@@ -160,3 +160,30 @@ def test_limits_ignore_what_is_not_finite_and_are_never_equal():
 def test_names_are_shown_letter_by_letter():
     coords = grid_points(3, 3)
     png_bytes(field_figure(coords, coords[:, 0], label=r"$\frac{", title="a $b$ _c"), dpi=40)
+
+
+def test_a_strip_is_a_row_or_a_column_where_panels_are_flat():
+    square, flat = grid_points(5, 7), grid_points(5, 7) * [1, 0.1]
+    for coords, same in ((square, "y0"), (flat, "x0")):
+        figure = strip_figure(Case(coords, coords[:, 0], coords[:, 1], grid=(5, 7)))
+        names = ("truth", "prediction", "absolute error")
+        assert len({round(getattr(panel(figure, name).get_position(), same), 6) for name in names}) == 1
+
+
+def test_a_strip_keeps_the_scale_of_the_truth_however_far_off_the_prediction_is():
+    coords = grid_points(5, 7)
+    figure = strip_figure(Case(coords, coords[:, 0], 100 * coords[:, 1], grid=(5, 7)))
+    assert panel(figure, "prediction").collections[0].get_clim() == (0.0, 1.0)
+
+
+def test_a_strip_shows_the_part_of_the_plane_that_it_is_asked_for():
+    coords = grid_points(5, 7)
+    figure = strip_figure(Case(coords, coords[:, 0], coords[:, 1], grid=(5, 7), view=(0.0, 0.5, 1.0, 1.4)))
+    assert panel(figure, "truth").get_xlim() == (0, 0.5)
+    assert panel(figure, "absolute error").get_ylim() == (1, 1.4)
+
+
+@pytest.mark.parametrize("dimensions", [1, 3])
+def test_a_strip_of_any_number_of_coordinates_is_drawn(dimensions):
+    coords = np.random.default_rng(0).uniform(size=(40, dimensions))
+    assert png_bytes(strip_figure(Case(coords, coords[:, 0], coords[:, 0])), dpi=40)

@@ -140,10 +140,10 @@ def record_of_precisions(folders: Sequence[Path]) -> Record:
 
 
 def run_id(config: RunConfig) -> str:
-    """`train/RECIPE`; the demo's recipes keep to a name of their own, as they are no benchmark."""
+    """`train/RECIPE`; the demo's and the gallery's keep to names of their own: they are no benchmarks."""
     if config.recipe.startswith("demo/"):
         return f"demo/{config.data.name}/{config.model.name}"
-    return f"train/{config.recipe}"
+    return f"{'demo' if config.recipe.startswith('gallery/') else 'train'}/{config.recipe}"
 
 
 def data_identity(config: DataConfig, source: str) -> str:

@@ -12,6 +12,7 @@ from linearno.cli import (
     demo,
     doctor,
     evaluate,
+    gallery,
     models,
     predict,
     recipes,
@@ -24,7 +25,7 @@ from linearno.cli import (
 app = typer.Typer(
     name="linearno",
     help="Neural operators by linear attention: solve, learn, ask, look.\n\n"
-    "New here?  linearno demo\n\n"
+    "New here?  linearno demo, and then linearno gallery\n\n"
     "The way of a run:  linearno data generate darcy  →  linearno train darcy/linearno  →  "
     "linearno report runs/darcy-linearno",
     no_args_is_help=True,
@@ -32,6 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo.demo)
+app.command()(gallery.gallery)
 app.add_typer(data.app, name="data")
 app.command()(train.train)
 app.command()(evaluate.evaluate)

@@ -57,6 +57,25 @@ def demo_table(records: Records) -> str:
     return f"{markdown_table(['model', 'parameters', 'test relative L2', 'training'], rows)}\n\n{note}"
 
 
+def gallery_table(records: Records) -> str:
+    runs = under(records, "demo/gallery")
+    if not runs:
+        return missing("linearno gallery --results results --figures docs/figures/gallery")
+    rows = []
+    for name, run in runs.items():
+        facts = run.details
+        samples = f"{facts['settings']['data']['train']:,} + {facts['samples']}"
+        errors = [f"{run.value:.3f} ({run.unit})", f"{run.against['mean field']:.3f}"]
+        rows.append([facts.get("title", name), samples, f"{facts['parameters']:,}", *errors])
+    groups = dict.fromkeys(f"{run.details['device']}, {origin(run)}" for run in runs.values())
+    head = ["benchmark", "samples + unseen", "parameters", "test error", "the mean field"]
+    note = (
+        f"`linearno gallery`: {'; '.join(groups)}.\n"
+        "Small sets and small models, with settings chosen by these errors."
+    )
+    return f"{markdown_table(head, rows)}\n\n{note}"
+
+
 def cpu_table(records: Records) -> str:
     record = records.get("bench/cpu/darcy")
     if record is None:
@@ -261,6 +280,7 @@ BLOCKS: dict[str, Block] = {
     "attention": attention_table,
     "cpu": cpu_table,
     "demo": demo_table,
+    "gallery": gallery_table,
     "generation": generation_lines,
     "kept": kept_line,
     "parts": parts_table,

@@ -106,9 +106,10 @@ def _rollout(run: Run, place: int) -> Markup:
     )
 
 
-def _case(run: Run, found: Cases, place: int, channel: int) -> Markup:
+def field_case(found: Cases, place: int, channel: int) -> Case:
+    """One output of one case, with the first of its inputs."""
     spec, name = found.spec, found.spec.outputs[channel]
-    drawn = Case(
+    return Case(
         coords=found.coords[place],
         truth=found.targets[place, :, channel],
         prediction=found.predictions[place, :, channel],
@@ -120,12 +121,16 @@ def _case(run: Run, found: Cases, place: int, channel: int) -> Markup:
         observed=None if found.observed is None else found.observed[place],
         over_time=len(spec.coords) == 2 and any(axis in TIME for axis in spec.coords),
     )
+
+
+def _case(run: Run, found: Cases, place: int, channel: int) -> Markup:
+    name = found.spec.outputs[channel]
     which = _which(run, found, place)
     shared = "Truth and prediction share one colour scale; the error has its own."
     if found.observed is not None:
         shared = "Observations, truth and prediction share one colour scale; the error has its own."
     return picture(
-        case_figure(drawn, title=which),
+        case_figure(field_case(found, place, channel), title=which),
         alt=f"{which} of {run.name}: input {_given(found)}; {name} as truth, prediction and absolute error",
         caption=f"{which}, {_error(run, found, place)}. {shared}",
     )

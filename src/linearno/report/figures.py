@@ -22,7 +22,7 @@ def write_figures(page: str, folder: Path) -> list[Path]:
     for place, (kind, content, words) in enumerate(IMAGE.findall(page), start=1):
         data = b64decode(content)
         path = folder / f"{place:02d}-{_slug(unescape(words))}.{kind}"
-        write_bytes(path, data if kind == "gif" else _small(data))
+        write_bytes(path, data if kind == "gif" else small_png(data))
         paths.append(path)
     return paths
 
@@ -31,7 +31,7 @@ def _slug(words: str, most: int = 6) -> str:
     return "-".join(re.findall(r"[a-z0-9]+", words.split(":")[0].lower())[:most])
 
 
-def _small(png: bytes) -> bytes:
+def small_png(png: bytes) -> bytes:
     """The picture at most WIDTH wide and with few colours."""
     image = Image.open(BytesIO(png)).convert("RGB")
     if image.width > WIDTH:

@@ -25,14 +25,6 @@ def page(runs: list[Run]) -> str:
     overview, figures = ("summary", "Summary", summary(runs)), _shared_figures(runs)
     each = [_run_section(run, place) for place, run in enumerate(runs)]
     title = " and ".join(run.name for run in runs) if len(runs) < 3 else f"{len(runs)} runs compared"
-    style = files("linearno.report").joinpath("style.css").read_text(encoding="utf-8")
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", f"{title} · linearno"),
-        tag("style", Markup(style)),
-    )
     columns = "two" if len(figures) == 4 else "three"  # none is left alone in a row
     links = (tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name, _ in (overview, *figures, *each))
     main = tag(
@@ -41,14 +33,26 @@ def page(runs: list[Run]) -> str:
         tag("div", *(_section(*figure) for figure in figures), class_=f"figures {columns}"),
         *(_section(*run) for run in each),
     )
-    body = tag(
-        "body",
+    return document(
+        title,
         tag("header", tag("p", "linearno report", class_="quiet"), tag("h1", title), headline(runs)),
         tag("nav", tag("h2", "Contents"), tag("ul", *links), aria_label="Contents"),
         main,
         tag("footer", f"Written by linearno {package_version('linearno') or ''} from the run folders alone."),
     )
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def document(title: str, *body: Markup) -> str:
+    """A page with our style, whole in itself."""
+    style = files("linearno.report").joinpath("style.css").read_text(encoding="utf-8")
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", f"{title} · linearno"),
+        tag("style", Markup(style)),
+    )
+    return f"<!doctype html>\n{tag('html', head, tag('body', *body), lang='en')}\n"
 
 
 Section = tuple[str, str, Markup]  # anchor, title, content

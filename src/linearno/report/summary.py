@@ -21,20 +21,24 @@ def headline(runs: list[Run]) -> Markup:
 
 
 def _card(run: Run, place: int) -> Markup:
-    error, baseline = dig(run.metrics, run.metric, "mean"), dig(run.metrics, "mean_field", run.metric)
     dot = tag("span", class_="dot", style=f"background:{run_color(place)}", aria_hidden="true")
     name = tag("a", run.name, href=f"#run-{place + 1}")
+    return tag("div", tag("p", dot, name, class_="name"), reached(run), class_="card")
+
+
+def reached(run: Run) -> Markup:
+    """The number that matters most, what it is, and how it compares with the simplest answer."""
+    error, baseline = dig(run.metrics, run.metric, "mean"), dig(run.metrics, "mean_field", run.metric)
     if error is None:
-        return tag("div", tag("p", dot, name, class_="name"), tag("p", "not evaluated yet"), class_="card")
+        return tag("p", "not evaluated yet")
     lines = [
-        tag("p", dot, name, class_="name"),
         tag("p", number(error), class_="big"),
         tag("p", f"mean {metric_words(run.metric)} (dimensionless), {evaluated_on(run)}"),
     ]
     if isinstance(baseline, float) and isinstance(error, float) and error > 0:
         ratio = f"{baseline / error:.3g} times lower" if error <= baseline else "no lower"
         lines.append(tag("p", f"{ratio} than the mean-field baseline, {number(baseline)}", class_="quiet"))
-    return tag("div", *lines, class_="card")
+    return join(lines)
 
 
 def summary(runs: list[Run]) -> Markup:

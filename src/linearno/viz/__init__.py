@@ -10,7 +10,7 @@ from linearno.viz.curves import (
     training_figure,
 )
 from linearno.viz.encode import data_uri, gif_bytes, png_bytes
-from linearno.viz.fields import Case, case_figure, field_figure
+from linearno.viz.fields import Case, case_figure, field_figure, strip_figure
 from linearno.viz.rollout import RolloutCase, frame_figure, rollout_figure, rollout_frames
 from linearno.viz.slices import RankSet, dominant_slices_figure, rank_figure, slice_weights_figure
 
@@ -35,5 +35,6 @@ __all__ = [
     "rollout_figure",
     "rollout_frames",
     "slice_weights_figure",
+    "strip_figure",
     "training_figure",
 ]

@@ -45,6 +45,7 @@ class Case:
     grid: Grid = None
     observed: Integer[ndarray, "K"] | None = None  # the points whose true values are the input
     over_time: bool = False  # one of two coordinates is time: they have no common scale
+    view: tuple[float, float, float, float] | None = None  # x and y from, to: the part of a plane to look at
 
 
 def case_figure(case: Case, *, title: str = "") -> Figure:
@@ -62,6 +63,31 @@ def case_figure(case: Case, *, title: str = "") -> Figure:
         _finish(axes, name, case.output_label)
     _draw_input(panels[0], case, both)
     _name_axes(panels, case.axis_labels)
+    return figure
+
+
+def strip_figure(case: Case) -> Figure:
+    """Truth, prediction and |error| in a row, or one below the other where they are flat.
+
+    Truth and prediction have the scale of the truth: a prediction that is far off must not hide it.
+    """
+    view = case.coords if case.view is None else np.array(case.view, dtype=float).reshape(2, 2).T
+    figure, panels = _panels(view, 3, over_time=case.over_time, most=3)
+    figure.suptitle(literal(case.output_label), fontsize=FONT + 1)
+    scale, error = limits(case.truth), np.abs(case.prediction - case.truth)
+    for axes, name, values, of, colors in (
+        (panels[0], "truth", case.truth, scale, FIELD),
+        (panels[1], "prediction", case.prediction, scale, FIELD),
+        (panels[2], "absolute error", error, (0.0, limits(error)[1]), ERROR),
+    ):
+        draw_field(axes, case.coords, values, case.grid, of, colors)
+        if case.view is not None:
+            axes.set(xlim=case.view[:2], ylim=case.view[2:])
+        _finish(axes, name, "")
+    _name_axes(panels, case.axis_labels)
+    for axes in panels[1:]:
+        if axes.get_subplotspec().is_first_row():  # in a row one name serves all, and has room
+            axes.set_xlabel("")
     return figure
 
 
@@ -165,13 +191,15 @@ def shape_of(coords: Coords) -> tuple[float, bool]:
     return (ratio, True) if 0.1 <= ratio <= 2 else (0.8, False)
 
 
-def _panels(coords: Coords, count: int, *, over_time: bool = False) -> tuple[Figure, list[Any]]:
-    """A figure with `count` panels: in two columns, or one above the other where they are flat.
+def _panels(
+    coords: Coords, count: int, *, over_time: bool = False, most: int = 2
+) -> tuple[Figure, list[Any]]:
+    """A figure with `count` panels: in `most` columns, or one above the other where they are flat.
 
     Placed by hand, in inches: layout engines know neither equal scales nor what stands below a panel.
     """
     ratio, equal = (SPACE_TIME, False) if over_time else shape_of(coords)
-    columns = 1 if ratio < FLAT or count == 1 else 2
+    columns = 1 if ratio < FLAT else min(count, most)
     rows = ceil(count / columns)
     left, between, right = MARGINS_ACROSS[min(coords.shape[1], 3) - 1]
     top, gap, bottom = MARGINS_DOWN[min(coords.shape[1], 3) - 1]

@@ -1,0 +1,204 @@
+"""`linearno gallery`: every benchmark from solver to picture, on one page."""
+
+import os
+import time
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from linearno.bench.train import record_of_run
+from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
+from linearno.cli.train import run_with_bar, stops_politely
+from linearno.core.artifacts import alone_in, read_json, writable_folder, write_json
+from linearno.core.config import override
+from linearno.core.device import resolve_device
+from linearno.core.errors import UserError
+from linearno.core.records import Record, write_record
+from linearno.data import DATASETS
+from linearno.experiment import RunConfig, refuse_another_run
+from linearno.recipes.gallery import GALLERY, ROOT
+from linearno.report import Shown, write_gallery, write_report, write_strips
+from linearno.training import Interrupted
+
+PAGE = "index.html"
+BUG = "an error of our own; what was printed says more"
+
+
+def gallery(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="benchmarks to do; all by default", autocompletion=lambda: list(GALLERY)),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="where data, runs and the page go")] = ROOT,
+    device: DeviceOption = "auto",
+    figures: Annotated[
+        Path | None, typer.Option(help="also write the picture of each card into this folder, as a small PNG")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="also write what was measured into this folder, as records")
+    ] = None,
+) -> None:
+    """Solve every benchmark small, train a small neural operator on each, and show them all on one page.
+
+    Each takes about a minute on two cores. The page is there from the start and gains a card with each
+    benchmark. Stop it whenever you like: the same command goes on, and what is finished is not done again.
+
+    Example:  linearno gallery
+
+    Only some:  linearno gallery darcy elasticity
+    """
+    with user_errors(), stops_politely():
+        asked = {name: GALLERY[name] for name in dict.fromkeys(names or GALLERY)}
+        resolve_device(device)
+        for name in asked:
+            refuse_another_run(_run(out, name), small_run(out, name))
+        with alone_in(writable_folder(out)):
+            failed = fill(out, list(asked), device)
+        done = [name for name in GALLERY if finished(out, name)]
+        console.print(compare([_record(out, name) for name in done]))
+        if figures is not None:
+            write_strips(figures, [_shown(out, name) for name in done])
+        if results is not None:
+            for name in done:
+                write_record(results, _record(out, name))
+        console.print(f"gallery: {out / PAGE}")
+        if failed:
+            raise typer.Exit(1 if BUG in failed.values() else 2)
+
+
+def fill(out: Path, names: list[str], device: str) -> dict[str, str]:
+    """Do what is not finished, one benchmark after the other; what went wrong with some, by name."""
+    todo, failed = [name for name in names if not finished(out, name)], dict[str, str]()
+    console.print(_budget(todo, out))
+    write_page(out, failed)
+    for name in todo:
+        try:
+            solve(out, name)
+            learn(out, name, device)
+        except Interrupted:
+            raise
+        except UserError as error:
+            failed[name] = str(error)
+        except Exception:  # a bug in one benchmark: its traceback is shown, and the others go on
+            traceback.print_exc()
+            failed[name] = BUG
+        if name in failed:
+            typer.echo(f"error: {name}: {failed[name]}", err=True)
+        write_page(out, failed)
+    return failed
+
+
+def _budget(todo: list[str], out: Path) -> str:
+    if not todo:
+        return f"all is there already → {out / PAGE}"
+    each = ", ".join(f"{name} {GALLERY[name].seconds} s" for name in todo)
+    whole = sum(GALLERY[name].seconds for name in todo) / 60
+    return f"to solve and to learn, about {whole:.2g} min on two cores: {each} → {out / PAGE}"
+
+
+def small_run(out: Path, name: str) -> RunConfig:
+    return override(GALLERY[name].recipe(), [f"data.root={out / name / 'data'}"])
+
+
+def _run(out: Path, name: str) -> Path:
+    return out / name / "run"
+
+
+def _report(out: Path, name: str) -> Path:
+    return out / name / "report.html"
+
+
+def finished(out: Path, name: str) -> bool:
+    """The report is written last."""
+    return _report(out, name).exists()
+
+
+def solve(out: Path, name: str) -> None:
+    """The data of one benchmark; how long it took, with all interruptions, is kept beside them."""
+    exhibit, data = GALLERY[name], small_run(out, name).data
+    generate = DATASETS[data.name].generate
+    assert generate is not None
+    sizes = {"train": data.train, "test": data.test}
+    console.print(f"{exhibit.title}: solving {sum(sizes.values())} samples → {data.root}")
+    before, began, made = _solving(out, name) or 0.0, time.perf_counter(), 0
+    try:
+        with progress_bar(f"{name}  solving", sum(sizes.values())) as advance:
+
+            def tick(count: int) -> None:
+                nonlocal made
+                made += count
+                advance(count)
+
+            generate(
+                data.root,
+                sizes=sizes,
+                resolution=exhibit.resolution,
+                seed=0,
+                workers=os.cpu_count() or 1,
+                tick=tick,
+                scheme=exhibit.scheme,
+            )
+    finally:
+        if made:
+            write_json(out / name / "solving.json", {"seconds": before + time.perf_counter() - began})
+
+
+def _solving(out: Path, name: str) -> float | None:
+    """Seconds that the solver took so far."""
+    path = out / name / "solving.json"
+    return read_json(path, how="remove it")["seconds"] if path.exists() else None
+
+
+def learn(out: Path, name: str, device: str) -> None:
+    run_with_bar(small_run(out, name), _run(out, name), device)
+    write_report([_run(out, name)], _report(out, name))
+
+
+def write_page(out: Path, failed: dict[str, str]) -> None:
+    """The page with a card for each finished benchmark, and a word on the others."""
+    notes = {GALLERY[name].title: words for name, words in failed.items()}
+    absent = [name for name in GALLERY if name not in failed and not finished(out, name)]
+    if absent:
+        notes["Not here yet"] = f"“linearno gallery {' '.join(absent)}” adds what is missing."
+    write_gallery(out / PAGE, [_shown(out, name) for name in GALLERY if finished(out, name)], notes)
+
+
+def _shown(out: Path, name: str) -> Shown:
+    exhibit = GALLERY[name]
+    return Shown(
+        name=name,
+        title=exhibit.title,
+        question=exhibit.question,
+        run=_run(out, name),
+        report=_report(out, name),
+        solving=_solving(out, name),
+        view=exhibit.view,
+    )
+
+
+def _record(out: Path, name: str) -> Record:
+    """What a run reached, with the time to solve beside that to train."""
+    found = record_of_run(_run(out, name))
+    seconds = {"solve": _solving(out, name), **found.details["seconds"]}
+    return found.model_copy(
+        update={"details": found.details | {"title": GALLERY[name].title, "seconds": seconds}}
+    )
+
+
+def compare(records: list[Record]) -> Table:
+    table = Table("benchmark", "error", box=None, pad_edge=False)
+    for column in ("test", "the mean field", "solving s", "training s"):
+        table.add_column(column, justify="right")
+    for found in records:
+        seconds = (found.details["seconds"][what] for what in ("solve", "train"))
+        table.add_row(
+            found.details["title"],
+            found.unit,
+            f"{found.value:.4f}",
+            f"{found.against['mean field']:.4f}",
+            *("" if spent is None else f"{spent:.0f}" for spent in seconds),
+        )
+    return table

@@ -1,0 +1,118 @@
+"""Every benchmark made small: solved, learned and shown in about a minute on two cores.
+
+Not benchmarks: sizes, epochs and learning rates were chosen by the errors on these very test splits.
+To add one, write a function with `@exhibit`: `linearno gallery` then has one more card.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from linearno.core.registry import Registry
+from linearno.data import BurgersConfig, ElasticityConfig, NavierStokesConfig, PipeConfig
+from linearno.experiment import RECIPES, Recipe, RunConfig
+from linearno.models import CONFIGS
+from linearno.recipes import demo
+from linearno.training import Completion, Rollout, Task, TrainingConfig
+
+ROOT = Path("gallery")
+TRAINING = TrainingConfig(batch=4, lr=2e-3, weight_decay=1e-5, eval_batch=10)
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One benchmark of the gallery: a small run, and what its solver is asked for."""
+
+    title: str
+    recipe: Recipe  # its first line says what is asked of the model
+    resolution: int  # of the solver
+    seconds: int  # about, on two cores, to solve and to train
+    scheme: str | None = None  # of a solver that has several; its usual one by default
+    view: tuple[float, float, float, float] | None = None  # x and y from, to: what a picture shows; all of it
+
+    @property
+    def question(self) -> str:
+        return (self.recipe.__doc__ or "").splitlines()[0]
+
+
+GALLERY: Registry[Exhibit] = Registry("benchmark of the gallery")
+
+
+def exhibit(name: str, **facts: Any) -> Callable[[Recipe], Recipe]:
+    """Register the recipe `gallery/NAME` and its place in the gallery; `facts` are fields of an `Exhibit`."""
+
+    def add(recipe: Recipe) -> Recipe:
+        GALLERY.register(name)(Exhibit(recipe=recipe, **facts))
+        return RECIPES.register(f"gallery/{name}")(recipe)
+
+    return add
+
+
+def small(
+    benchmark: str, data: Any, training: TrainingConfig, task: Task | None = None, **model: Any
+) -> RunConfig:
+    """A small LinearNO on `data`; `model` changes its settings, the name among them."""
+    settings: dict[str, Any] = {"name": "linearno", "width": 32, "depth": 3, "heads": 2, "slices": 16} | model
+    return RunConfig(
+        recipe=f"gallery/{benchmark}",
+        data=data.model_copy(update={"root": ROOT / benchmark / "data"}),
+        model=CONFIGS[settings["name"]].make(settings),
+        task=task or Task(),
+        training=training,
+    )
+
+
+@exhibit("darcy", title="Darcy flow", resolution=demo.RESOLUTION, seconds=60)
+def darcy() -> RunConfig:
+    """The pressure in a porous medium, from its permeability."""
+    return small("darcy", demo.DATA, demo.TRAINING, stem="conv", merge_layers=2)
+
+
+@exhibit("elasticity", title="Elasticity", resolution=10, seconds=80)
+def elasticity() -> RunConfig:
+    """The stress in a body with a void that is pulled upwards, from its shape alone."""
+    return small(
+        "elasticity",
+        ElasticityConfig(train=800, test=100, source="generated"),
+        TRAINING.model_copy(update={"epochs": 16}),
+    )
+
+
+@exhibit("pipe", title="Pipe flow", resolution=33, seconds=70)
+def pipe() -> RunConfig:
+    """The speed along a curved pipe, from the shape of the pipe alone."""
+    return small(
+        "pipe",
+        PipeConfig(train=300, test=50, stride=2, source="generated"),
+        TRAINING.model_copy(update={"epochs": 40}),
+        stem="conv",
+    )
+
+
+@exhibit("ns", title="Navier–Stokes", resolution=64, seconds=90)
+def navier_stokes() -> RunConfig:
+    """The vorticity of a flow on a torus, five frames one after the other, from the five before."""
+    return small(
+        "ns",
+        NavierStokesConfig(train=120, test=20, frames_in=5, frames_out=5, source="generated"),
+        TRAINING.model_copy(update={"epochs": 16, "batch": 2, "lr": 3e-3, "weight_decay": 1e-6}),
+        Rollout(forcing="teacher"),
+        stem="conv",
+    )
+
+
+@exhibit("burgers", title="Burgers' equation", resolution=32, seconds=70)
+def burgers() -> RunConfig:
+    """A field over space and time, from its values at a fifth of the points, drawn at random."""
+    return small(
+        "burgers",
+        BurgersConfig(train=500, test=50, val=1, source="generated"),
+        TRAINING.model_copy(update={"epochs": 14, "lr": 1e-3, "optimizer": "adam", "weight_decay": 0.0}),
+        Completion(ratio=0.2),
+        name="cross-linearno",
+        width=64,
+        depth=1,
+        heads=8,
+        slices=32,
+    )

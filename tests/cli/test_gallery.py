@@ -1,0 +1,165 @@
+"""`linearno gallery` on two tiny benchmarks: one page, nothing done twice, nothing lost."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from linearno.cli.gallery import small_run, solve
+from linearno.core.config import override
+from linearno.core.errors import UserError
+from linearno.core.records import read_records
+from linearno.core.registry import Registry
+from linearno.data import DarcyConfig, ElasticityConfig
+from linearno.recipes import RECIPES, gallery
+from linearno.recipes.gallery import Exhibit, small
+from linearno.report.blocks import gallery_table
+from linearno.training import TrainingConfig
+from tests.commands import linearno, refused
+
+TRAINING = TrainingConfig(epochs=1, batch=4, eval_batch=3)
+SIZE = {"width": 8, "depth": 1, "heads": 2, "slices": 4}
+
+
+def tiny_darcy():
+    """Pressure from permeability."""
+    return small("darcy", DarcyConfig(train=6, test=3, stride=4, source="generated"), TRAINING, **SIZE)
+
+
+def tiny_elasticity():
+    """Stress from shape."""
+    return small("elasticity", ElasticityConfig(train=6, test=3, source="generated"), TRAINING, **SIZE)
+
+
+@pytest.fixture(scope="module")
+def two():
+    """A gallery of two."""
+    exhibits = Registry("benchmark of the gallery")
+    exhibits.register("darcy")(Exhibit("Darcy flow", tiny_darcy, resolution=17, seconds=1))
+    exhibits.register("elasticity")(Exhibit("Elasticity", tiny_elasticity, resolution=10, seconds=1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("linearno.cli.gallery.GALLERY", exhibits)
+        patch.setattr(os, "cpu_count", lambda: 1)  # one process to start
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(two, tmp_path_factory):
+    """The folder of a finished gallery, and what the command said."""
+    out = tmp_path_factory.mktemp("gallery")
+    code, output = linearno("gallery", "--out", out, "--device", "cpu", "--figures", out / "figures")
+    assert code == 0, output
+    return out, output
+
+
+def test_the_page_has_a_card_for_each_benchmark_and_a_link_to_its_report(whole):
+    out, output = whole
+    page = (out / "index.html").read_text()
+    for name, title in (("darcy", "Darcy flow"), ("elasticity", "Elasticity")):
+        assert f'id="{name}"' in page
+        assert f"{title}, median case: truth, prediction and absolute error" in page
+        assert f'href="{name}/report.html"' in page
+        assert (out / name / "report.html").exists()
+        assert (out / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+    assert page.count("than the mean-field baseline") == 2
+    assert "6 samples to learn from, 3 to test on" in page
+    assert "Sets and models are small" in page
+    assert "Not here yet" not in page
+    assert "about 0.033 min on two cores: darcy 1 s, elasticity 1 s" in output.replace("\n", " ")
+
+
+def test_what_is_finished_is_not_done_again(whole):
+    out, _ = whole
+
+    def stamps():
+        return {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.parent != out}
+
+    before = stamps()
+    code, output = linearno("gallery", "--out", out, "--device", "cpu")
+    assert code == 0, output
+    assert "all is there already" in output
+    assert stamps() == before
+
+
+def test_what_was_measured_becomes_records_and_a_table(whole, tmp_path):
+    code, output = linearno("gallery", "--out", whole[0], "--results", tmp_path)
+    assert code == 0, output
+    records = read_records(tmp_path).records
+    assert list(records) == ["demo/gallery/darcy", "demo/gallery/elasticity"]
+    darcy = records["demo/gallery/darcy"]
+    assert darcy.details["seconds"]["solve"] > 0
+    row = next(
+        line for line in gallery_table(records).splitlines() if line.startswith("| Darcy flow | 6 + 3 ")
+    )
+    assert f"| {darcy.value:.3f} (relative L2) |" in row
+
+
+def test_a_failing_benchmark_leaves_the_cards_of_the_others(two, tmp_path, monkeypatch):
+    def broken(*args, **kwargs):
+        raise UserError("the solver does not like it")
+
+    monkeypatch.setattr("linearno.cli.gallery.solve", broken_for("darcy", broken))
+    code, output = linearno("gallery", "--out", tmp_path, "--device", "cpu")
+    assert code == 2
+    assert "error: darcy: the solver does not like it" in output
+    page = (tmp_path / "index.html").read_text()
+    assert 'id="elasticity"' in page
+    assert 'id="darcy"' not in page
+    assert "the solver does not like it" in page
+
+    monkeypatch.setattr("linearno.cli.gallery.solve", broken_for("darcy", lambda *args: 1 / 0))
+    code, output = linearno("gallery", "--out", tmp_path, "--device", "cpu")
+    assert code == 1
+    assert 'id="elasticity"' in (tmp_path / "index.html").read_text()
+
+
+def broken_for(name, broken):
+    """`solve`, but for one benchmark."""
+    return lambda out, each: (broken if each == name else solve)(out, each)
+
+
+def test_a_part_of_the_gallery_says_how_to_get_the_rest(two, tmp_path, monkeypatch):
+    monkeypatch.setattr("linearno.cli.gallery.solve", lambda out, name: 1 / 0)
+    code, _ = linearno("gallery", "elasticity", "--out", tmp_path, "--device", "cpu")
+    assert code == 1
+    assert "“linearno gallery darcy” adds what is missing" in (tmp_path / "index.html").read_text()
+
+
+def test_an_unknown_name_is_refused_before_any_work(tmp_path):
+    line = refused("gallery", "darcy", "elastcity", "--out", tmp_path / "out")
+    assert "unknown benchmark of the gallery 'elastcity'; did you mean 'elasticity'" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_other_settings_is_refused_before_any_work(whole, monkeypatch):
+    monkeypatch.setattr(
+        "linearno.cli.gallery.small_run",
+        lambda out, name: override(small_run(out, name), ["training.epochs=2"]),
+    )
+    assert "training.epochs was 1, now 2" in refused("gallery", "--out", whole[0])
+
+
+def test_every_exhibit_is_a_recipe_that_generates_its_own_data():
+    for name in gallery.GALLERY:
+        config = RECIPES[f"gallery/{name}"]()
+        assert config.recipe == f"gallery/{name}"
+        assert config.data.source == "generated"
+        assert gallery.GALLERY[name].question.endswith(".")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
+    command = [sys.executable, "-m", "linearno", "gallery", "elasticity", "--out", tmp_path / "out"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    progress, deadline = tmp_path / "out" / "elasticity" / "data" / "progress.json", time.monotonic() + 60
+    while time.monotonic() < deadline and not progress.exists():
+        time.sleep(0.01)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "the same command goes on" in errors
+    assert "Not here yet" in (tmp_path / "out" / "index.html").read_text()
