@@ -97,13 +97,12 @@ def test_a_curved_pipe_is_drawn_to_scale_and_nothing_is_drawn_beside_it():
     figure = case_figure(Case(coords, coords[:, 0], coords[:, 0], grid=(21, 9)))
     axes = panel(figure, "truth")
     assert axes.get_aspect() == 1
-    corner = axes.collections[0].get_coordinates()
-    np.testing.assert_allclose(np.ptp(corner[..., 1], axis=1), 9 / 8)  # as wide as the pipe everywhere
-    np.testing.assert_allclose(corner[1:-1, 4:6, 1].mean(axis=1), _middles(0.4 * np.sin(along[:, 0])))
-
-
-def _middles(values):
-    return (values[1:] + values[:-1]) / 2
+    mesh = axes.collections[0]
+    np.testing.assert_allclose(mesh.get_coordinates().reshape(-1, 2), coords)  # each value at its own point
+    np.testing.assert_allclose(np.ravel(mesh.get_array()), coords[:, 0])
+    hole = np.where(coords[:, 0] > 5, coords[:, 0], np.nan)  # shades cannot span what is missing: cells again
+    figure = field_figure(coords, hole, label="x", grid=(21, 9))
+    assert figure.axes[0].collections[0].get_coordinates().shape == (22, 10, 2)
 
 
 def test_corners_of_a_uniform_grid_are_its_cell_edges():

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy import ndarray
 
-from linearno.viz.mesh import corners, triangulate
+from linearno.viz.mesh import corners, is_straight, triangulate
 from linearno.viz.style import FONT, WIDTH, literal
 
 FIELD, INPUT, ERROR = "viridis", "cividis", "magma"  # perceptually uniform, safe for colour-blind readers
@@ -134,7 +134,8 @@ def limits(*fields: Values) -> Limits:
 
 
 def draw_field(axes: Any, coords: Coords, values: Values, grid: Grid, scale: Limits, colors: str) -> None:
-    """A line in 1-D; cells around the points of a 2-D grid; triangles between scattered points; a 3-D cloud.
+    """A line in 1-D; cells around the points of a straight 2-D grid; smooth shades between those of a curved
+    one, and on triangles between scattered points; a 3-D cloud.
 
     The coordinates place the values, so a grid may be curved and its rows may run along any axis.
     """
@@ -148,7 +149,11 @@ def draw_field(axes: Any, coords: Coords, values: Values, grid: Grid, scale: Lim
         some = slice(None, None, ceil(len(coords) / MOST_POINTS))
         axes.scatter(*coords[some, :3].T, c=values[some], s=3, **look)
     elif grid is not None and len(grid) == 2:
-        x, y = (corners(axis.reshape(grid)) for axis in coords.T)
+        x, y = (axis.reshape(grid) for axis in coords.T)
+        if is_straight(x, y) or not np.isfinite(values).all():
+            x, y = corners(x), corners(y)
+        else:
+            look["shading"] = "gouraud"
         axes.pcolormesh(x, y, values.reshape(grid), rasterized=True, **look)
     elif (mesh := triangulate(coords)) is not None and np.isfinite(values).all():
         axes.tripcolor(mesh, values, shading="gouraud", **look)

@@ -21,6 +21,15 @@ def corners(centres: Float[ndarray, "R Q"]) -> Float[ndarray, "R+1 Q+1"]:
     return (padded[1:, 1:] + padded[:-1, 1:] + padded[1:, :-1] + padded[:-1, :-1]) / 4
 
 
+def is_straight(x: Float[ndarray, "R Q"], y: Float[ndarray, "R Q"]) -> bool:
+    """Whether each row and each column of a grid has one coordinate in common: its cells are rectangles."""
+
+    def constant(values: ndarray, axis: int) -> bool:
+        return bool(np.all(np.ptp(values, axis=axis) <= 1e-6 * max(np.ptp(values), 1e-30)))
+
+    return any(constant(x, axis) and constant(y, 1 - axis) for axis in (0, 1))
+
+
 def triangulate(coords: Float[ndarray, "N 2"]) -> Triangulation | None:
     """Delaunay triangles without those that span holes; None where the points make no good mesh."""
     try:
