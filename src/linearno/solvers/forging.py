@@ -29,7 +29,7 @@ LENGTH, HEIGHT = 50.0, 15.0
 RIGHT, TOP = 0.35, 14.9  # of the block at rest, as in the published file
 DIE_LOWEST = 15.0  # where the die begins
 TRAVEL, DURATION = 6.0, 2.0  # of the die: 3 mm/ms
-FRAMES = 20  # at 0, 0.1, …, 1.9 ms
+FRAMES, INTERVAL = 20, 0.1  # at 0, 0.1, …, 1.9 ms
 KNOTS, ENDS = 9, 7.5  # of a random die: how many, and how far the outer two are above the lowest
 HEIGHTS = (1.7, 7.8)  # of the other inner knots above the lowest
 SAG = 0.1  # how far a random die may reach below its lowest knot
@@ -173,8 +173,9 @@ def _require_heights(heights: Given) -> None:
     if not finite.all():
         raise SampleError(int((~finite).nonzero()[0]), "expected a finite die, got NaN or infinity")
     lowest = die_spline(heights.double().cpu().numpy())(np.linspace(RIGHT - LENGTH, RIGHT, 1001)).min(axis=-1)
-    if (lowest < TOP - 1e-9).any():
-        first = int((lowest < TOP - 1e-9).argmax())
+    inside = lowest < TOP - 1e-6
+    if inside.any():
+        first = int(inside.argmax())
         raise SampleError(
             first, f"the die begins at {lowest[first]:.4g} mm, inside the block; expected {TOP} or more"
         )
@@ -184,10 +185,10 @@ def _forge(
     heights: Float64[Tensor, "B K"], resolution: int, material: Material, step: float, frames: int, travel: float
 ) -> tuple[Frames, Bool[Tensor, "B"]]:
     """The frames, and in which samples no element folded."""
-    spacing, interval = LENGTH / (resolution - 1), DURATION / FRAMES
-    steps = ceil(interval / (step * material.stable_step(spacing)))
+    spacing = LENGTH / (resolution - 1)
+    steps = ceil(INTERVAL / (step * material.stable_step(spacing)))
     nodes = block_nodes(resolution).to(heights.device).expand(len(heights), -1, -1, -1)
-    body = body_at_rest(nodes, material, spacing=spacing, dt=interval / steps)
+    body = body_at_rest(nodes, material, spacing=spacing, dt=INTERVAL / steps)
     press = Press(die_on(heights), body, speed=travel / DURATION)
     advance = recorded(press.step, [*body.state, press.lowered])
     found, solved = [body.place.clone()], torch.ones(len(heights), dtype=torch.bool, device=heights.device)
