@@ -12,12 +12,10 @@ from linearno.core.errors import SampleError, UserError
 from linearno.solvers import forging
 from linearno.solvers.forging import (
     HEIGHT,
-    LENGTH,
     STEEL,
     TOP,
     Press,
     block_nodes,
-    die_on,
     die_spline,
     draw_die,
     plasticity_samples,
@@ -81,7 +79,9 @@ def test_a_small_overshoot_returns_to_rounding_in_the_steps_that_are_taken():
     on_surface = torch.stack([angle.cos(), angle.sin() / sqrt(3), torch.zeros_like(angle)])[None, :, :, None]
     trial = 1.1 * STEEL.yields * on_surface
     stress, _ = return_to_yield(trial, torch.zeros(1, 200, 1, dtype=torch.float64), STEEL)
-    torch.testing.assert_close(mises(stress), torch.full_like(mises(stress), STEEL.yields), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        mises(stress), torch.full_like(mises(stress), STEEL.yields), rtol=1e-12, atol=0
+    )
 
 
 def test_pulled_slowly_a_bar_follows_young_to_the_yield_stress_and_then_the_law_of_hardening():
@@ -242,7 +242,10 @@ def error_to_reference(places):
 
 
 def test_finer_meshes_come_nearer_to_the_converged_reference(coarse):
-    errors = [error_to_reference(coarse), error_to_reference(solve_forging(BLUNT, 21, material=HEAVY, frames=8))]
+    errors = [
+        error_to_reference(coarse),
+        error_to_reference(solve_forging(BLUNT, 21, material=HEAVY, frames=8)),
+    ]
     assert errors[1] < 0.6 * errors[0], errors
     assert errors[1] < 0.2, errors
 
@@ -256,7 +259,7 @@ def test_shorter_steps_that_need_no_added_mass_change_little(monkeypatch):
     sharp = torch.from_numpy(draw_die(np.random.default_rng(3)))[None]
     usual, light = (solve_forging(sharp, 11, material=HEAVY, frames=14, step=step) for step in (0.6, 0.3))
     added = [(1 / press.body.push).sum().item() * press.body.dt / 750 / HEAVY.density for press in presses]
-    assert 1.005 < added[0]
+    assert added[0] > 1.005
     assert added[1] == pytest.approx(1)
     assert ((usual - light).norm() / (light - light[..., :1, :]).norm()).item() < 0.02
 
@@ -306,11 +309,11 @@ def test_a_sample_does_not_depend_on_its_batch_and_follows_its_generator():
 
 
 def test_a_die_that_folds_elements_is_named_or_drawn_again(monkeypatch, caplog):
-    with monkeypatch.context() as patch, pytest.raises(SampleError, match="elements fold or are not") as caught:
-        patch.setattr(forging, "PENALTY", 5000.0)  # far too stiff for the step
+    monkeypatch.setattr(forging, "PENALTY", 5000.0)  # far too stiff for the step
+    with pytest.raises(SampleError, match="elements fold or are not finite within 4 frames") as caught:
         solve_forging(torch.cat([BLUNT + 9, BLUNT]), 11, material=HEAVY, frames=4)
     assert caught.value.index == 1
-    forge, calls = forging._forge, []
+    calls = []
 
     def fails_once(heights, *settings):
         calls.append(len(heights))
@@ -323,10 +326,11 @@ def test_a_die_that_folds_elements_is_named_or_drawn_again(monkeypatch, caplog):
     assert plasticity_samples(rngs, 11, torch.device("cpu"))[2].tolist() == [1, 2]
     assert calls == [2, 1]
     assert "elements fold in 1 of 2 blocks at draw 1" in caplog.text
-    monkeypatch.setattr(forging, "_forge", lambda h, *s: (torch.zeros(len(h), 11, 4, 20, 2), torch.zeros(len(h)).bool()))
+    monkeypatch.setattr(
+        forging, "_forge", lambda h, *s: (torch.zeros(len(h), 11, 4, 20, 2), torch.zeros(len(h)).bool())
+    )
     with pytest.raises(SampleError, match="under 5 random dies"):
         plasticity_samples(rngs, 11, torch.device("cpu"))
-    assert forge is not forging._forge
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Die(NamedTuple):
-    """y = Σ cₖ (x − xᵢ)³⁻ᵏ between equispaced knots x₀ … over the block at rest; nothing beyond the last ones."""
+    """y = Σ cₖ (x − xᵢ)³⁻ᵏ right of knot xᵢ, of even ones over the block at rest, and nothing beyond."""
 
     coefficients: Float64[Tensor, "pieces 4"]  # of all samples, one after the other
     first: Int64[Tensor, "B 1"]  # piece of each sample
@@ -76,9 +76,9 @@ def solve_forging(
     """Places of the nodes at 0, 0.1, … ms, `frames` of them, while the die moves down by `travel` in 2 ms.
 
     `heights` (B, K) of the die at equispaced knots from the left end of the block to the right one, through
-    which goes a cubic spline (not-a-knot), at t = 0. The bottom of the block slides on a plane, the die has no
-    friction. `resolution` nodes along the block make square elements of 50/(resolution − 1) mm. Contact is by
-    penalty, at nodes and in the middle of edges, so that a sharp die cannot pass between two nodes.
+    which goes a cubic spline (not-a-knot), at t = 0. The bottom of the block slides on a plane, the die has
+    no friction. `resolution` nodes along the block make square elements of 50/(resolution − 1) mm. Contact is
+    by penalty, at nodes and in the middle of edges, so that a sharp die cannot pass between two nodes.
 
     `step` is relative to the largest stable one at rest. Elements that are squeezed so that it is not stable
     for them get more mass: it needs no more steps, and forging is so slow that inertia matters little.
@@ -101,8 +101,8 @@ def solve_forging(
 def plasticity_samples(
     rngs: Sequence[np.random.Generator], resolution: int, device: torch.device
 ) -> tuple[Float[ndarray, "B n"], Float[ndarray, "B n m T 4"], Float[ndarray, "B"]]:
-    """`input`, the heights of random dies from left to right, `output` = (x, y, ux, uy) of the nodes from right
-    to left and from the top down at 20 frames, and at which die each sample was solved.
+    """`input`, the heights of random dies from left to right, `output` = (x, y, ux, uy) of the nodes from
+    right to left and from the top down at 20 frames, and at which draw each of them was solved.
 
     Dies are drawn on the CPU. One that folds elements is drawn again, from the same generator.
     """
@@ -182,7 +182,12 @@ def _require_heights(heights: Given) -> None:
 
 
 def _forge(
-    heights: Float64[Tensor, "B K"], resolution: int, material: Material, step: float, frames: int, travel: float
+    heights: Float64[Tensor, "B K"],
+    resolution: int,
+    material: Material,
+    step: float,
+    frames: int,
+    travel: float,
 ) -> tuple[Frames, Bool[Tensor, "B"]]:
     """The frames, and in which samples no element folded."""
     spacing = LENGTH / (resolution - 1)
@@ -233,7 +238,9 @@ class Press:
         beyond = pad(top, (1, 1), mode="replicate")
         middles = (beyond[..., 1:-2] + beyond[..., 2:-1]).mul_(9).sub_(beyond[..., :-3]).sub_(beyond[..., 3:])
         between = self.pressure(middles.mul_(1 / 16)).mul_(stiffness * (2 / 3) / 16)
-        pushed = 9 * (pad(between, (1, 2)) + pad(between, (2, 1))) - pad(between, (0, 3)) - pad(between, (3, 0))
+        pushed = (
+            9 * (pad(between, (1, 2)) + pad(between, (2, 1))) - pad(between, (0, 3)) - pad(between, (3, 0))
+        )
         pushed[..., 1] += pushed[..., 0]
         pushed[..., -2] += pushed[..., -1]
         force[..., 0] += pushed[..., 1:-1]

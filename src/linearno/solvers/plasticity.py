@@ -30,7 +30,7 @@ TINY = 1e-300
 
 @dataclass(frozen=True)
 class Material:
-    """Isotropic; its yield stress is  yields + hardening · (equivalent plastic strain).  Any units that agree."""
+    """Isotropic; yield stress  yields + hardening · (equivalent plastic strain).  Any units that agree."""
 
     young: float
     poisson: float
@@ -60,11 +60,11 @@ class Material:
 def return_to_yield(
     trial: Stress, plastic: Cells, material: Material, *, steps: int = NEWTON
 ) -> tuple[Stress, Cells]:
-    """The stress for one that would be `trial` without plastic flow, and the equivalent plastic strain after it.
+    """The stress in place of `trial`, that without plastic flow, and the equivalent plastic strain after it.
 
-    With p = (σx + σy)/2 and s² = ((σx − σy)/2)² + τ² von Mises' stress is q, q² = p² + 3 s². A step of implicit
-    Euler for the flow  γ ∂q²/∂σ  divides p by 1 + γ E/(1 − ν) and s by 1 + 6 γ G; the smallest γ ≥ 0 for which q
-    is not above the yield stress is found by Newton's method for 1/q, which is nearly linear in γ.
+    With p = (σx + σy)/2 and s² = ((σx − σy)/2)² + τ² von Mises' stress is q, q² = p² + 3 s². A step of
+    implicit Euler for the flow  γ ∂q²/∂σ  divides p by 1 + γ E/(1 − ν) and s by 1 + 6 γ G; the smallest γ ≥ 0
+    for which q is not above the yield stress is found by Newton's method for 1/q, nearly linear in γ.
     """
     a, b, hardening = material.stretch, 6 * material.shear, material.hardening
     bound = material.yields + hardening * plastic if hardening else material.yields
@@ -91,9 +91,9 @@ class Body:
     """A body of square elements that are `spacing` wide at rest, of unit thickness, between two steps `dt`.
 
     One-point quads with Flanagan and Belytschko's hourglass control, which here yields as the element does.
-    Stresses are Kirchhoff's and follow Jaumann's rate, so the thickness needs no equation of its own: elements
-    keep their volume but for the elastic part. Leapfrog in time with the strain of the middle of each step: a
-    body that only turns feels none.
+    Stresses are Kirchhoff's and follow Jaumann's rate, so the thickness needs no equation of its own:
+    elements keep their volume but for the elastic part. Leapfrog in time with the strain of the middle of
+    each step: a body that only turns feels none.
     """
 
     material: Material
@@ -156,8 +156,9 @@ class Body:
         stable = (SAFE / self.material.speed) * areas(self.shape) / lengths
         quarter = self.material.density * self.spacing**2 / 4
         mass = quarter * (self.dt / stable.clamp_min(1e-2 * self.dt)).square_().clamp_min_(1)
-        corners = [pad(mass, (j, 1 - j, i, 1 - i)) for i in (0, 1) for j in (0, 1)]
-        self.push.copy_((self.dt / sum(corners))[:, None])
+        on_rows = pad(mass, (0, 1)) + pad(mass, (1, 0))
+        on_nodes = pad(on_rows, (0, 0, 0, 1)) + pad(on_rows, (0, 0, 1, 0))
+        self.push.copy_((self.dt / on_nodes)[:, None])
 
     def _strain(self) -> None:
         """Stresses after the nodes have moved."""
