@@ -209,13 +209,12 @@ def test_a_batch_makes_an_update_for_each_frame_while_the_schedule_moves_once(tm
     _, history = timed_fit(tmp_path, updates, model)
     assert count == 2 * 2 * each
     assert [record.step for record in history] == [2, 4]
-    expected = Schedule(
-        torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9), TrainingConfig(epochs=2), 2
-    )
-    rates = []
+    optimizer, rates = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9), []
+    expected = Schedule(optimizer, TrainingConfig(epochs=2), 2)
     for _ in range(4):
-        rates.append(expected._inner.get_last_lr()[0])
-        expected._inner.step()
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        expected.after_step()
     assert [record.lr for record in history] == pytest.approx([rates[1], rates[3]])
 
 
@@ -265,9 +264,8 @@ def test_a_timed_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, updates
     with pytest.raises(Interrupted):
         timed_fit(tmp_path / "parts", updates, model)
     resumed, _ = timed_fit(tmp_path / "parts", updates)
-    assert all(
-        torch.equal(one, other) for one, other in zip(whole.parameters(), resumed.parameters(), strict=True)
-    )
+    pairs = zip(whole.parameters(), resumed.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
 
 
 def completer(**settings) -> CrossLinearNO:

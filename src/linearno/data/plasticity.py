@@ -82,10 +82,9 @@ def open_plasticity(cfg: PlasticityConfig) -> Splits:
         places=tuple(name for name in names if name[0] in "xy"),
     )
     coords = unit_block(columns, rows, scrambled=cfg.coords == "scrambled")
-    read = {(a.split, a.field): read_finite(a, (samples_of(a, cfg.sizes),), how=VERIFY) for a in arrays}
-    for array in arrays:
-        if array.field == "output":
-            _require_order(array, read[array.split, "output"], samples_of(array, cfg.sizes).start)
+    read = {
+        (array.split, array.field): _read(array, samples_of(array, cfg.sizes), VERIFY) for array in arrays
+    }
 
     def split(name: str) -> FieldData:
         die = read[name, "input"]
@@ -94,6 +93,13 @@ def open_plasticity(cfg: PlasticityConfig) -> Splits:
         return FieldData(spec, coords, inputs, read[name, "output"].flatten(3).flatten(1, 2))
 
     return Splits(split("train"), split("test"), f"{source}; coordinates {cfg.coords}, die {cfg.die}")
+
+
+def _read(array: Stored, samples: slice, how: str) -> Tensor:
+    values = read_finite(array, (samples, *(slice(None),) * (len(array.shape) - 1)), how=how)
+    if array.field == "output":
+        _require_order(array, values, samples.start or 0)
+    return values
 
 
 def unit_block(columns: int, rows: int, *, scrambled: bool) -> Float[Tensor, "N 2"]:
@@ -195,9 +201,7 @@ def _problems(root: Path) -> Iterator[str]:
 
     def check(array: Stored) -> None:
         _require_shape(array, arrays)
-        values = read_finite(array, (slice(None),), how="fetch the file again")
-        if array.field == "output":
-            _require_order(array, values, 0)
+        _read(array, slice(None), "fetch the file again")
 
     yield from complaints(check, arrays[: len(AXES)])
 
