@@ -29,7 +29,7 @@ from tests.data.files import Stopped, edit, stop_after, write_v5, write_v73
 
 SIZES = {"train": 3, "test": 2}
 COLUMNS, ROWS, FRAMES = 11, 4, 20
-HEAVY = replace(forging.STEEL, density=400 * forging.STEEL.density)  # a twentieth of the steps
+HEAVY = replace(forging.STEEL, density=1600 * forging.STEEL.density)  # a fortieth of the steps
 
 
 @pytest.fixture(scope="module", autouse=True)
