@@ -111,7 +111,11 @@ def rollout_case(run: Run, place: int, channel: int = 0) -> RolloutCase:
 def _rollout(run: Run, place: int, channel: int) -> Markup:
     assert run.cases is not None
     which, case = _which(run, run.cases, place), rollout_case(run, place, channel)
-    moved = "" if case.places is None else " Points are drawn where they are, or are predicted to be."
+    moved = (
+        ""
+        if case.places is None
+        else " Points are drawn where they are, or are predicted to be; those far off are not seen."
+    )
     return picture(
         rollout_figure(case, title=which),
         alt=f"{which} of {run.name}: input {case.known_name}; truth, prediction and absolute error of "
