@@ -33,7 +33,6 @@ from linearno.training import (
     TASKS,
     Completion,
     EpochRecord,
-    Rollout,
     Task,
     TrainingConfig,
     fit,
@@ -189,10 +188,10 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
 
 
 def _over_time(task: Task, predictions: Tensor, targets: Tensor) -> dict[str, Any]:
-    """For a rollout also the error of each frame: the mean over the samples, in the order of time."""
-    if not isinstance(task, Rollout):
+    """Of frames also the error of each: the mean over the samples, in the order of time."""
+    if task.frame is None:
         return {}
-    pairs = zip(predictions.split(task.channels, -1), targets.split(task.channels, -1), strict=True)
+    pairs = zip(predictions.split(task.frame, -1), targets.split(task.frame, -1), strict=True)
     return {"relative_l2_by_frame": [relative_l2(*pair).mean().item() for pair in pairs]}
 
 
@@ -249,9 +248,10 @@ def write_cases(
 
 @torch.no_grad()
 def _slice_maps(bundle: Bundle, sample: Sample) -> dict[str, Tensor]:
-    sample, scaler = sample.to(bundle.device), bundle.scaler
+    sample, scaler = bundle.task.call(sample).to(bundle.device), bundle.scaler
+    when = {} if sample.time is None else {"time": sample.time}
     layers = bundle.model.slice_weights(
-        scaler.coords.encode(sample.coords), scaler.encode_inputs(sample.inputs)
+        scaler.coords.encode(sample.coords), scaler.encode_inputs(sample.inputs), **when
     )
     maps: dict[str, list[Tensor]] = {}
     for phi, psi in ((phi[0], psi[0]) for phi, psi in layers):  # H N M

@@ -32,6 +32,11 @@ def make_rollout():
 
 
 @pytest.fixture
+def make_timed():
+    return write_timed
+
+
+@pytest.fixture
 def make_completion():
     return write_completion
 
@@ -89,6 +94,31 @@ def write_rollout(folder: Path, *, frames: int = 5, channels: int = 1, seed: int
         folder / "model.json", spec=spec | {"grid": [8, 8]}, task={"name": "rollout", "channels": channels}
     )
     by_frame = (0.05 * 1.4 ** np.arange(frames)).tolist()
+    change(folder / "metrics.json", metric="relative_l2", relative_l2_by_frame=by_frame)
+    return folder
+
+
+def write_timed(folder: Path, *, frames: int = 5, seed: int = 0) -> Path:
+    """A finished run that gives frames by their time: places and a height `w` of points that sink."""
+    write_run(folder, recipe="plasticity/linearno", grid=(8, 8), seed=seed)
+    with np.load(folder / "figures" / "cases.npz") as disk:
+        arrays = dict(disk)
+    x, y = np.moveaxis(arrays["coords"].astype(float), -1, 0)
+    sunk = [0.1 * t * np.sin(3 * x) * y for t in range(frames)]
+    fields = np.stack([part for w in sunk for part in (10 * x, 10 * y - w, w)], axis=-1).astype(np.float32)
+    arrays["coords"] = arrays["coords"][:, ::-1]  # of no use to place the points
+    arrays["inputs"], arrays["targets"], arrays["predictions"] = fields[..., :1], fields, 1.01 * fields
+    np.savez_compressed(folder / "figures" / "cases.npz", **arrays)
+    names = [f"{name}{t}" for t in range(frames) for name in "xyw"]
+    spec = {"coords": ["s", "r"], "inputs": ["die"], "outputs": names, "grid": [8, 8]}
+    places = [name for name in names if name[0] in "xy"]
+    units = dict.fromkeys([*names, "die"], "mm")
+    change(
+        folder / "model.json",
+        spec=spec | {"places": places, "units": units},
+        task={"name": "timed", "channels": 3},
+    )
+    by_frame = (0.05 * np.ones(frames)).tolist()
     change(folder / "metrics.json", metric="relative_l2", relative_l2_by_frame=by_frame)
     return folder
 

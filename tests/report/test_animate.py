@@ -31,6 +31,13 @@ def test_a_film_has_a_frame_for_each_step_and_keeps_time(make_rollout, tmp_path)
     assert list(out.parent.iterdir()) == [out]
 
 
+def test_frames_by_their_time_make_a_film_too(make_timed, tmp_path):
+    out = tmp_path / "forged.gif"
+    assert write_animation(make_timed(tmp_path / "forged"), out) == 5
+    with Image.open(out) as image:
+        assert image.n_frames == 5
+
+
 def test_the_case_asked_for_is_shown(make_rollout, tmp_path):
     folder = make_rollout(tmp_path / "ns", frames=2)
     for case in ("best", "median", "worst"):

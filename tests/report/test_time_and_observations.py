@@ -12,10 +12,11 @@ from PIL import Image
 
 from linearno.core.errors import UserError
 from linearno.report import write_report
-from linearno.report.cases import cases, motion, rollout_case
+from linearno.report.cases import cases, motion, rollout_case, shown_channels
 from linearno.report.page import page
 from linearno.report.pictures import over_time
 from linearno.report.read import read_runs
+from linearno.report.summary import task
 
 
 def alts(markup: str) -> list[str]:
@@ -54,6 +55,29 @@ def test_of_frames_with_several_channels_the_first_is_drawn(make_rollout, tmp_pa
     assert case.names == ("w3.0", "w4.0", "w5.0", "w6.0", "w7.0")
     np.testing.assert_array_equal(case.known, run.cases.inputs[1, :, 2])
     np.testing.assert_array_equal(case.truth, run.cases.targets[1][:, [0, 2, 4, 6, 8]])
+
+
+def test_frames_by_their_time_are_drawn_where_the_points_are_and_are_predicted(make_timed, tmp_path):
+    run = read_runs([make_timed(tmp_path / "forged")])[0]
+    assert shown_channels(run) == [2]
+    case = rollout_case(run, 1, 2)
+    np.testing.assert_array_equal(case.truth, run.cases.targets[1][:, 2::3])
+    np.testing.assert_array_equal(case.where(3), run.cases.targets[1][:, 9:11])
+    np.testing.assert_array_equal(case.where(3, predicted=True), run.cases.predictions[1][:, 9:11])
+    np.testing.assert_array_equal(case.known, run.cases.inputs[1, :, 0])
+    assert (case.axis_labels, case.label, case.known_label) == (("x (mm)", "y (mm)"), "w (mm)", "die (mm)")
+    words = cases(run)
+    assert len(alts(words)) == 3
+    assert "input die; truth, prediction and absolute error of frames from w0 to w4" in alts(words)[0]
+    assert "where they are, or are predicted to be" in words
+    assert "last known frame" not in words
+    assert "5 frames by their time" in task(run)
+    assert motion(run) is not None
+
+
+def test_slices_of_points_that_move_are_drawn_where_they_are_in_the_end(make_timed, tmp_path):
+    run = read_runs([make_timed(tmp_path / "forged")])[0]
+    np.testing.assert_array_equal(run.cases.points(2), run.cases.targets[2][:, -3:-1])
 
 
 def test_the_curve_over_time_carries_the_numbers_of_each_run(make_rollout, make_run, tmp_path, monkeypatch):

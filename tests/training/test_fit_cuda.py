@@ -9,7 +9,7 @@ from linearno import CrossLinearNO, LinearNO, Transolver
 from linearno.core.errors import UserError
 from linearno.data import FieldData, FieldSpec, Scaler
 from linearno.ops import backend
-from linearno.training import Completion, Interrupted, LossConfig, Rollout, TrainingConfig, fit
+from linearno.training import Completion, Interrupted, LossConfig, Rollout, Timed, TrainingConfig, fit
 from linearno.training.engine import Engine
 from linearno.training.history import read_history
 
@@ -67,10 +67,14 @@ def test_a_captured_run_has_the_loss_curve_of_an_eager_one(tmp_path, model, prec
 
 
 @pytest.mark.parametrize("capture", [True, False])
-@pytest.mark.parametrize("task", [Rollout(), Rollout(forcing="none"), Completion(ratio=0.3)], ids=str)
+@pytest.mark.parametrize(
+    "task",
+    [Rollout(), Rollout(forcing="none"), Timed(), Timed(updates="batch"), Completion(ratio=0.3)],
+    ids=str,
+)
 def test_every_task_has_the_loss_curve_of_the_cpu(tmp_path, task, capture):
-    """Frames that follow each other, or a field to complete; the points are drawn by the host for both."""
-    completes = isinstance(task, Completion)
+    """Frames that follow each other or have a time, or a field to complete; the host draws for both."""
+    completes, told = isinstance(task, Completion), {"time": True} if isinstance(task, Timed) else {}
     names = () if completes else ("a", "b", "c")
     spec = FieldSpec(coords=("x", "y"), inputs=names, outputs=("u",) if completes else ("d", "e"))
     generator = torch.Generator().manual_seed(1)
@@ -83,7 +87,8 @@ def test_every_task_has_the_loss_curve_of_the_cpu(tmp_path, task, capture):
     for device in (CUDA, torch.device("cpu")):
         torch.manual_seed(0)
         sizes = {"coords": 2, "inputs": len(names) or 1, "outputs": 1}
-        built = (CrossLinearNO if completes else LinearNO)(**sizes, width=32, depth=2, heads=2, slices=8)
+        kind = CrossLinearNO if completes else LinearNO
+        built = kind(**sizes, width=32, depth=2, heads=2, slices=8, **told)
         asked, folder = task.spec(spec), tmp_path / device.type
         scaler = Scaler.fit(asked, task.example(data.everything(), asked))
         fit(built, scaler, data, config, seed=3, device=device, folder=folder, fingerprint="", task=task)

@@ -1,16 +1,23 @@
-"""Rollouts and completions: what the model is asked, and what the loss sees."""
+"""Rollouts, frames by their time and completions: what the model is asked, and what the loss sees."""
+
+import signal
 
 import pytest
 import torch
 
 from linearno import CrossLinearNO, LinearNO
 from linearno.core.errors import UserError
+from linearno.core.randomness import torch_generator
 from linearno.data import FieldData, FieldSpec, Sample, Scaler
 from linearno.metrics import relative_l2
 from linearno.nn import roll_out
-from linearno.training import Completion, Rollout, Task, TrainingConfig, fit
+from linearno.training import Completion, Rollout, Task, Timed, TrainingConfig, fit
+from linearno.training.history import read_history
+from linearno.training.interrupt import Interrupted
 from linearno.training.losses import LossConfig, make_loss
 from linearno.training.predict import answer, draw_for_test, predict
+from linearno.training.schedule import Schedule
+from linearno.training.tasks import IN_TRAINING
 
 CPU = torch.device("cpu")
 FRAMES = FieldSpec(coords=("x", "y"), inputs=("w1", "w2", "w3"), outputs=("w4", "w5", "w6", "w7"))
@@ -112,6 +119,155 @@ def test_a_scaler_of_frames_takes_its_statistics_from_every_step():
     torch.testing.assert_close(scaler.inputs.mean[2], last.mean())
 
 
+def clock(frames: int = 5, samples: int = 6, points: int = 9) -> FieldData:
+    """Frames of two channels that a network of the time can learn."""
+    names = tuple(f"{name}{frame}" for frame in range(frames) for name in "uv")
+    spec = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=names, scaled=("inputs",))
+    generator = torch.Generator().manual_seed(0)
+    coords = torch.rand(points, 2, generator=generator)
+    inputs = torch.rand(samples, points, 1, generator=generator)
+    time = torch.linspace(0, 1, frames)
+    targets = torch.stack([1 + inputs * time, 2 - inputs * time], dim=-1)  # S N T 2
+    return FieldData(spec, coords, inputs, targets.flatten(2))
+
+
+def timed_network() -> LinearNO:
+    torch.manual_seed(1)
+    return LinearNO(coords=2, inputs=1, outputs=2, width=8, depth=1, heads=2, slices=4, time=True)
+
+
+def asking_in_time(model):
+    return lambda batch: model(batch.coords, batch.inputs, time=batch.time)
+
+
+def test_a_timed_batch_asks_each_sample_for_a_frame_of_its_own_and_in_the_end_for_all():
+    data, task = clock(), Timed(channels=2)
+    draws = task.draws((4, 9, 10), 3, 1)
+    assert draws.shape == (5, 4)
+    assert all(sorted(order.tolist()) == [0, 1, 2, 3, 4] for order in draws.T)
+    assert len({tuple(order.tolist()) for order in draws.T}) > 1
+    assert torch.equal(draws, task.draws((4, 9, 10), 3, 1))
+    batch, asked = data.batch(torch.arange(4)), []
+    prediction, truth = task.train(lambda sample: asked.append(sample) or sample.targets, batch, draws[0])
+    for sample, frame in enumerate(draws[0].tolist()):
+        assert asked[0].time[sample].item() == frame / 4
+        torch.testing.assert_close(truth[sample], batch.targets[sample, :, 2 * frame : 2 * frame + 2])
+    assert torch.equal(prediction, truth)
+
+
+def test_all_frames_at_once_have_the_loss_and_gradient_of_the_frames_one_by_one():
+    model, batch, task = timed_network(), clock().batch(slice(3)), Timed(channels=2)
+    draws = task.draws((3, 9, 10), 0)
+    one_by_one = sum(LOSS(*task.train(asking_in_time(model), batch, drawn)) for drawn in draws)
+    together = Timed(channels=2, updates="batch")
+    assert together.draws((3, 9, 10), 0) is None
+    at_once = LOSS(*together.train(asking_in_time(model), batch, None))
+    torch.testing.assert_close(at_once, one_by_one)
+    pairs = zip(gradients(model, at_once), gradients(model, one_by_one), strict=True)
+    for one, other in pairs:
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
+
+
+def test_a_timed_test_gives_every_frame_in_its_place_and_never_sees_the_targets():
+    model, batch, task = timed_network(), clock().batch(slice(3)), Timed(channels=2)
+    told = task.test(asking_in_time(model), batch, None)
+    for frame in range(5):
+        alone = model(batch.coords, batch.inputs, time=torch.full((3, 1), frame / 4))
+        torch.testing.assert_close(told[..., 2 * frame : 2 * frame + 2], alone)
+    blind = task.test(asking_in_time(model), batch._replace(targets=batch.targets * torch.nan), None)
+    assert torch.equal(blind, told)
+
+
+def test_a_scaler_of_timed_outputs_takes_its_statistics_from_every_frame():
+    data, task = clock(), Timed(channels=2)
+    asked = task.spec(data.spec.model_copy(update={"scaled": ("inputs", "outputs")}))
+    scaler = Scaler.fit(asked, task.example(data.everything(), asked))
+    assert asked.outputs == ("u0", "v0")
+    torch.testing.assert_close(scaler.outputs.mean[0], data.targets[..., ::2].mean())
+
+
+def timed_fit(folder, updates, model=None, *, batch=4, accumulate=1, epochs=2):
+    task, data, model = Timed(channels=2, updates=updates), clock(), model or timed_network()
+    config = TrainingConfig(epochs=epochs, batch=batch, accumulate=accumulate, loss=LossConfig(), clip=1.0)
+    scaler = Scaler.fit(task.spec(data.spec), data.everything())
+    settings = {"seed": 7, "device": CPU, "folder": folder, "fingerprint": "timed", "task": task}
+    fit(model, scaler, data, config, **settings)
+    return model, read_history(folder / "history.jsonl")
+
+
+@pytest.mark.parametrize(("updates", "each"), [("frame", 5), ("batch", 1)])
+def test_a_batch_makes_an_update_for_each_frame_while_the_schedule_moves_once(tmp_path, updates, each):
+    """Six samples in batches of four: two batches an epoch."""
+    model, count = timed_network(), 0
+
+    def before(*_):
+        nonlocal count
+        count += model.training
+
+    model.register_forward_pre_hook(before)
+    _, history = timed_fit(tmp_path, updates, model)
+    assert count == 2 * 2 * each
+    assert [record.step for record in history] == [2, 4]
+    optimizer, rates = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9), []
+    expected = Schedule(optimizer, TrainingConfig(epochs=2), 2)
+    for _ in range(4):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        expected.after_step()
+    assert [record.lr for record in history] == pytest.approx([rates[1], rates[3]])
+
+
+def test_the_published_loop_is_an_optimiser_step_for_each_column_of_permuted_frames(tmp_path):
+    """Written out: forward, loss, backward, clip, step for 5 columns, then the schedule."""
+    model, data, task = timed_network(), clock(), Timed(channels=2)
+    scaler = Scaler.fit(task.spec(data.spec), data.everything())
+    config = TrainingConfig(epochs=1, batch=4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    schedule = Schedule(optimizer, config, 2)
+    order = torch.randperm(6, generator=torch_generator(7, 0))
+    for step, index in enumerate(order.split(4)):
+        batch = data.batch(index)
+        for frames in task.draws((len(index), 9, 10), 7, IN_TRAINING, step):
+            optimizer.zero_grad()
+            time = frames[:, None] / 4
+            truth = torch.stack([batch.targets[i, :, 2 * k : 2 * k + 2] for i, k in enumerate(frames)])
+            answer_ = model(batch.coords, scaler.inputs.encode(batch.inputs), time=time)
+            relative_l2(answer_, truth).sum().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        schedule.after_step()
+    fitted, _ = timed_fit(tmp_path, "frame", epochs=1)
+    for one, other in zip(fitted.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_accumulated_timed_batches_make_the_updates_of_one_large_batch(tmp_path):
+    whole, _ = timed_fit(tmp_path / "whole", "frame", batch=4)
+    parts, _ = timed_fit(tmp_path / "parts", "frame", batch=2, accumulate=2)
+    for one, other in zip(whole.parameters(), parts.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("updates", ["frame", "batch"])
+def test_a_timed_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, updates):
+    whole, _ = timed_fit(tmp_path / "whole", updates)
+    model, calls = timed_network(), 0
+
+    def stop(*_):
+        nonlocal calls
+        calls += model.training
+        if calls == (7 if updates == "frame" else 2):  # in the second batch of the first epoch
+            signal.raise_signal(signal.SIGTERM)
+
+    model.register_forward_pre_hook(stop)
+    with pytest.raises(Interrupted):
+        timed_fit(tmp_path / "parts", updates, model)
+    resumed, _ = timed_fit(tmp_path / "parts", updates)
+    pairs = zip(whole.parameters(), resumed.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
 def completer(**settings) -> CrossLinearNO:
     torch.manual_seed(2)
     sizes = {"width": 8, "depth": 1, "heads": 2, "slices": 4} | settings
@@ -211,6 +367,8 @@ def test_the_squared_error_is_the_mean_over_points_and_channels():
     [
         (Rollout(), FIELD, "0 inputs are not frames"),
         (Rollout(channels=2), FRAMES, "3 inputs are not frames of 2 channels"),
+        (Timed(), FIELD, "1 outputs are not frames of 1 channels, two or more"),
+        (Timed(channels=3), FRAMES, "4 outputs are not frames of 3 channels"),
         (Completion(), FRAMES, "also have"),
         (Completion(ratio=0.001), FIELD.model_copy(update={"grid": (4, 5)}), "leaves none to observe"),
     ],

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 
@@ -123,3 +124,23 @@ def test_the_same_rollout_gives_the_same_bytes_and_a_page_can_hold_them():
     first, second = (gif_bytes(list(rollout_frames(case)), fps=4.0) for _ in range(2))
     assert first == second
     assert len(first) < 1_100_000
+
+
+def test_points_that_move_are_drawn_where_they_are_within_one_frame_for_all_steps():
+    still = make_case(grid=(6, 6), frames=3)
+    moves = still.coords[:, None] * np.array([1.0, 2.0, 4.0])[:, None]  # N T 2
+    case = replace(
+        still, places=moves, predicted_places=moves + 0.5, known_label="die (mm)", known=10 + still.known
+    )
+    for step, size in enumerate((1.0, 2.0, 4.0)):
+        truth, prediction, error = frame_figure(case, step).axes[:3]
+        for axes, shift in ((truth, 0.0), (prediction, 0.5), (error, 0.0)):
+            corners = axes.collections[0].get_coordinates().reshape(-1, 2)
+            middle = (corners.min(axis=0) + corners.max(axis=0)) / 2
+            np.testing.assert_allclose(middle, size / 2 + shift, atol=1e-9)
+            assert axes.get_xlim()[1] == pytest.approx(4.0, rel=0.05)
+    known, truth = rollout_figure(case).axes[0], fields(rollout_figure(case))[1]
+    assert known.collections[0].get_clim() == (case.known.min(), case.known.max())  # on a scale of its own
+    np.testing.assert_array_equal(truth, case.truth[:, 0])
+    labels = [axes.get_title(loc="left") for axes in rollout_figure(case).axes]
+    assert "die (mm)" in labels

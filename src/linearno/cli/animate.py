@@ -27,7 +27,7 @@ def animate(
 ) -> None:
     """Write truth, prediction and error of a rollout, frame by frame, as an animation.
 
-    The run must march in time, as the recipes `ns/…` do. All frames share one colour scale.
+    Its outputs must be frames, as in the recipes `ns/…` and `plasticity/…`. They share one colour scale.
 
     Example:  linearno animate runs/ns-linearno -o worst.gif --case worst
     """

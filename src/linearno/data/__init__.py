@@ -8,6 +8,7 @@ from linearno.data.elasticity import ElasticityConfig
 from linearno.data.navier_stokes import NavierStokesConfig
 from linearno.data.observe import draw_observed, observed_count
 from linearno.data.pipe import PipeConfig
+from linearno.data.plasticity import PlasticityConfig
 from linearno.data.sample import FieldSpec, Sample
 from linearno.data.scaler import Scaler
 
@@ -22,6 +23,7 @@ __all__ = [
     "FieldSpec",
     "NavierStokesConfig",
     "PipeConfig",
+    "PlasticityConfig",
     "Sample",
     "Scaler",
     "Splits",

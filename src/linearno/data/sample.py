@@ -21,6 +21,7 @@ class FieldSpec(Config):
     units: dict[str, str] = Field(default={})  # name → unit; a name without one is dimensionless
     grid: tuple[int, ...] | None = None  # (rows, columns[, layers]); points are its C-order flattening
     scaled: tuple[Part, ...] = ()  # which parts are standardised with statistics of the training split
+    places: tuple[str, ...] = ()  # outputs that say where the points are, two or three for each frame
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> "FieldSpec":
@@ -45,6 +46,7 @@ class Sample(NamedTuple):
     inputs: Tensor | None
     targets: Tensor
     points: Tensor | None = None  # where the targets are, if not at `coords`
+    time: Tensor | None = None  # (B, 1), where the model is told one
 
     def to(self, device: torch.device) -> "Sample":
         move = (None if part is None else part.to(device, non_blocking=True) for part in self)

@@ -9,26 +9,28 @@ import numpy as np
 
 from linearno.core.artifacts import write_bytes, write_whole
 from linearno.core.errors import UserError
-from linearno.report.cases import FPS, RANKS, is_rollout, rollout_case
+from linearno.report.cases import FPS, RANKS, has_frames, rollout_case, shown_channels
 from linearno.report.read import read_run
-from linearno.training import Rollout
 from linearno.viz import gif_bytes, rollout_frames
 from linearno.viz.encode import Pixels
 
 
 def write_animation(folder: Path, out: Path, *, case: str = "median", fps: float = FPS) -> int:
-    """Write truth, prediction and error of one case, frame by frame, whole or not at all; return how many."""
+    """Write truth, prediction and error of one case, frame by frame, whole or not at all; return how many.
+
+    Of several fields in a frame the last one is shown.
+    """
     kind = out.suffix.lower()
     if kind not in (".gif", ".mp4"):
         raise UserError(f"{out}: expected a name that ends in .gif or .mp4")
     if kind == ".mp4" and shutil.which("ffmpeg") is None:
         raise UserError(f"{out}: MP4 needs ffmpeg, which is not installed; use a name that ends in .gif")
     run = read_run(folder, folder.name)
-    if not isinstance(run.task, Rollout):
-        raise UserError(f"{folder} is no rollout: only a run that marches in time can be animated")
-    if not is_rollout(run):
+    if run.task.frame is None:
+        raise UserError(f"{folder} is no rollout: only a run whose outputs are frames can be animated")
+    if not has_frames(run):
         raise UserError(f"{folder} holds no cases of a rollout; `linearno evaluate {folder}` writes them")
-    frames = list(rollout_frames(rollout_case(run, RANKS.index(case))))
+    frames = list(rollout_frames(rollout_case(run, RANKS.index(case), shown_channels(run)[-1])))
     if kind == ".gif":
         write_bytes(out, gif_bytes(frames, fps=fps))
     else:

@@ -32,11 +32,10 @@ def cases(run: Run) -> Markup | None:
     if found is None:
         return None
     places = range(min(len(RANKS), len(found.sample)))
-    if is_rollout(run):
-        figures = [_rollout(run, place) for place in places]
-        lead = (
-            "The input is the last known frame; the first, the middle and the last predicted frame are shown."
-        )
+    if has_frames(run):
+        figures = [_rollout(run, place, channel) for channel in shown_channels(run) for place in places]
+        given = "The input is the last known frame; the" if isinstance(run.task, Rollout) else "The"
+        lead = f"{given} first, the middle and the last predicted frame are shown."
     else:
         shown = range(min(MOST_CHANNELS, len(found.spec.outputs)))
         figures = [_case(run, found, place, channel) for channel in shown for place in places]
@@ -48,10 +47,10 @@ def cases(run: Run) -> Markup | None:
 
 def motion(run: Run) -> Markup | None:
     """The rollout of the median case as an animation; named only where it would be too large for a page."""
-    if not is_rollout(run):
+    if not has_frames(run):
         return None
     assert run.cases is not None
-    frames = list(rollout_frames(rollout_case(run, RANKS.index("median"))))
+    frames = list(rollout_frames(rollout_case(run, RANKS.index("median"), shown_channels(run)[-1])))
     content = gif_bytes(frames, fps=FPS)
     if len(content) > MOST_BYTES:
         return tag(
@@ -67,42 +66,63 @@ def motion(run: Run) -> Markup | None:
     return image(data_uri(content), (width, height), alt=alt, caption=caption)
 
 
-def is_rollout(run: Run) -> bool:
-    """Whether the run holds all cases of a rollout, with the frames that they begin with."""
-    found = run.cases if isinstance(run.task, Rollout) else None
+def has_frames(run: Run) -> bool:
+    """Whether the run holds all cases of a task with frames, with what they are made from."""
+    found = run.cases if run.task.frame is not None else None
     return found is not None and found.inputs is not None and len(found.sample) == len(RANKS)
 
 
-def rollout_case(run: Run, place: int) -> RolloutCase:
-    """The frames of one case of a rollout; of frames with several channels the first of each."""
+def shown_channels(run: Run) -> list[int]:
+    """Those of a frame that are drawn: of a rollout the first; else all that are no places of the points."""
+    assert run.cases is not None
+    spec = run.cases.spec
+    if isinstance(run.task, Rollout):
+        return [0]
+    fields = [k for k, name in enumerate(spec.outputs[: run.task.frame]) if name not in spec.places]
+    return fields[:MOST_CHANNELS] or [0]
+
+
+def rollout_case(run: Run, place: int, channel: int = 0) -> RolloutCase:
+    """One channel of the frames of one case."""
     task, found = run.task, run.cases
-    assert isinstance(task, Rollout)
+    assert task.frame is not None
     assert found is not None
     assert found.inputs is not None
-    spec, first = found.spec, slice(None, None, task.channels)
-    name, unit = spec.outputs[0], spec.unit(spec.outputs[0])
+    spec, own = found.spec, slice(channel, None, task.frame)
+    name, unit = spec.outputs[channel], spec.unit(spec.outputs[channel])
+    marches = isinstance(task, Rollout)
+    known = -task.frame if marches else 0
     return RolloutCase(
         coords=found.coords[place],
-        known=found.inputs[place, :, -task.channels],
-        truth=found.targets[place, :, first],
-        prediction=found.predictions[place, :, first],
-        known_name=spec.inputs[-task.channels],
-        names=spec.outputs[first],
+        known=found.inputs[place, :, known],
+        truth=found.targets[place, :, own],
+        prediction=found.predictions[place, :, own],
+        known_name=spec.inputs[known],
+        names=spec.outputs[own],
         axis_labels=_axes(found),
-        label=quantity(re.sub(r"\d+$", "", name) or name, unit),
+        label=quantity(_field(name), unit),
         grid=spec.grid,
+        known_label="" if marches else quantity(spec.inputs[0], spec.unit(spec.inputs[0])),
+        places=found.places(found.targets, place),
+        predicted_places=found.places(found.predictions, place),
     )
 
 
-def _rollout(run: Run, place: int) -> Markup:
+def _rollout(run: Run, place: int, channel: int) -> Markup:
     assert run.cases is not None
-    which, case = _which(run, run.cases, place), rollout_case(run, place)
+    which, case = _which(run, run.cases, place), rollout_case(run, place, channel)
+    moved = (
+        ""
+        if case.places is None
+        else " Points are drawn where they are, or are predicted to be; those far off are not seen."
+    )
     return picture(
         rollout_figure(case, title=which),
         alt=f"{which} of {run.name}: input {case.known_name}; truth, prediction and absolute error of "
         f"frames from {case.names[0]} to {case.names[-1]}",
         caption=f"{which}, {_error(run, run.cases, place)}. Truth and prediction share one colour scale, "
-        "that of the truth; the error has its own. A pointed end of a scale says that values go beyond it.",
+        "that of the truth; the error has its own. A pointed end of a scale says that values go beyond it."
+        f"{moved}",
     )
 
 
@@ -153,7 +173,16 @@ def _left_out(found: Cases) -> str:
 
 
 def _axes(found: Cases) -> tuple[str, ...]:
-    return tuple(quantity(axis, found.spec.unit(axis)) for axis in found.spec.coords)
+    """Names of the coordinates, or of the places of points that move."""
+    spec = found.spec
+    if not spec.places:
+        return tuple(quantity(axis, spec.unit(axis)) for axis in spec.coords)
+    return tuple(quantity(_field(name), spec.unit(name)) for name in spec.places[: len(spec.coords)])
+
+
+def _field(name: str) -> str:
+    """The name of a frame without its number."""
+    return re.sub(r"\d+$", "", name) or name
 
 
 def _which(run: Run, found: Cases, place: int) -> str:

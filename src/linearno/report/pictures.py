@@ -8,6 +8,7 @@ from linearno.report.markup import Markup, details, join, tag
 from linearno.report.read import Cases, Run
 from linearno.report.summary import split
 from linearno.report.words import dig, metric_words
+from linearno.training import Rollout
 from linearno.viz import (
     ErrorSet,
     FrameErrors,
@@ -96,7 +97,7 @@ def _histogram(runs: list[Run], metric: str) -> Markup | None:
 
 
 def over_time(runs: list[Run]) -> Markup | None:
-    """How the error of rollouts grows."""
+    """How the error changes from frame to frame."""
     sets = [
         FrameErrors(run.name, place, run.by_frame)
         for place, run in enumerate(runs)
@@ -104,10 +105,12 @@ def over_time(runs: list[Run]) -> Markup | None:
     ]
     if not sets:
         return None
-    caption = (
-        "Mean relative L2 (dimensionless) of each predicted frame. Every prediction is an input of the next: "
-        "errors add up, and the flatter a curve, the more stable the model."
-    )
+    caption = "Mean relative L2 (dimensionless) of each predicted frame."
+    if any(isinstance(run.task, Rollout) for run in runs):
+        caption += (
+            " In a rollout every prediction is an input of the next: errors add up, and the flatter a curve, "
+            "the more stable the model."
+        )
     names = ", ".join(each.name for each in sets)
     figure = error_over_time_figure(sets, split=" and ".join(dict.fromkeys(map(split, runs))))
     return picture(figure, alt=f"Relative L2 of each step of {names}", caption=caption)
@@ -151,7 +154,7 @@ def slices(run: Run) -> Markup | None:
 
 
 def _maps(run: str, found: Cases, letter: str, dominant: ndarray, weights: ndarray, verb: str) -> Markup:
-    coords, grid = found.coords[min(1, len(found.coords) - 1)], found.spec.grid
+    coords, grid = found.points(min(1, len(found.coords) - 1)), found.spec.grid
     layers, heads, _ = weights.shape
     side = "from" if verb == "reads" else "to"
     whose = f"of every head and layer of {run}"

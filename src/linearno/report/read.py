@@ -54,6 +54,18 @@ class Cases:
     slices: Slices | None
     observed: Integer[ndarray, "K P"] | None  # the points that a completion was told of
 
+    def places(self, values: Float[ndarray, "K N C"], place: int) -> Float[ndarray, "N T X"] | None:
+        """Where the points of a case are in each frame, if the outputs tell: by `values` of these."""
+        if not self.spec.places:
+            return None
+        channels = [self.spec.outputs.index(name) for name in self.spec.places]
+        return values[place][:, channels].reshape(len(values[place]), -1, len(self.spec.coords))
+
+    def points(self, place: int) -> Float[ndarray, "N X"]:
+        """Where to draw the points of a case: those that move, where they are in the end."""
+        places = self.places(self.targets, place)
+        return self.coords[place] if places is None else places[:, -1]
+
 
 @dataclass(frozen=True)
 class Run:

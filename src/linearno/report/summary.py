@@ -3,7 +3,7 @@
 from linearno.report.markup import Markup, details, join, table, tag
 from linearno.report.read import Run
 from linearno.report.words import NOTHING, capital, dig, duration, metric_words, number, text
-from linearno.training import METRICS, Completion, Rollout
+from linearno.training import METRICS, Completion, Rollout, Timed
 from linearno.viz.style import run_color
 
 SIDE_BY_SIDE = 3  # up to so many runs are columns of the summary; more are rows
@@ -92,6 +92,8 @@ def _glossary(runs: list[Run], metrics: list[str]) -> Markup:
     )
     if any(isinstance(run.task, Rollout) for run in runs):
         words["Rollout"] = "frame after frame, each predicted from the last ones: predictions are fed back."
+    if any(isinstance(run.task, Timed) for run in runs):
+        words["Frames by their time"] = "each frame from the inputs and its time; none is fed back."
     if any(isinstance(run.task, Completion) for run in runs):
         words["Completion"] = "the whole field from its values at a few points, drawn at random."
     return tag("dl", *(part for word in words for part in (tag("dt", word), tag("dd", words[word]))))
@@ -106,6 +108,9 @@ def task(run: Run) -> str:
         channels = run.task.channels
         frames = f": {outputs // channels} frames from {inputs // channels}" if outputs else ""
         return f"rollout{frames}"
+    if isinstance(run.task, Timed):
+        outputs = len(dig(run.card, "spec", "outputs") or [])
+        return f"{outputs // run.task.channels or 'all'} frames by their time"
     return "outputs from inputs, in one call"
 
 

@@ -18,6 +18,7 @@ from torch.fft import fftfreq, irfft2, rfft2, rfftfreq
 
 from linearno.core.errors import SampleError, UserError, did_you_mean
 from linearno.solvers.random_fields import draw_each, periodic_field
+from linearno.solvers.recording import recorded
 
 Given = Float[Tensor, "..."]  # from a user, who gets a line about a wrong shape
 Field = Float[Tensor, "*B K K"]
@@ -66,7 +67,7 @@ def solve_navier_stokes(
     # one at a time: a transform of many may round differently from a transform of one
     spectrum = torch.view_as_real(torch.stack([rfft2(one) for one in w.reshape(-1, size, size)]))
     step = chosen.start(flow_on(f, viscosity), interval / steps)  # lives as long as its recording
-    advance = _recorded(step, spectrum)
+    advance = recorded(lambda: step(spectrum), [spectrum])
     found = []
     for frame in range(1, frames + 1):
         for _ in range(steps):
@@ -131,24 +132,6 @@ def _steps(interval: float, dt: float) -> int:
     if steps < 1 or abs(steps * dt - interval) > 1e-9 * interval:
         raise UserError(f"dt={dt} does not fit: expected a number above zero that divides {interval:g}")
     return steps
-
-
-def _recorded(step: Step, w: Spectrum) -> Callable[[], None]:
-    """A call that is step(w); on CUDA the replay of a graph, which reads and writes where `step` and `w` lie
-    now, so both must outlive it."""
-    if w.device.type != "cuda":
-        return lambda: step(w)
-    with torch.cuda.device(w.device):
-        before, aside = w.clone(), torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # plans and workspaces are made now: none can be while recording
-            step(w)
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            step(w)
-        w.copy_(before)
-    return graph.replay
 
 
 def _require_finite(w: Field, time: float, dt: float) -> None:

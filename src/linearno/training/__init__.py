@@ -6,7 +6,7 @@ from linearno.training.history import EpochRecord
 from linearno.training.interrupt import Interrupted
 from linearno.training.losses import LossConfig
 from linearno.training.predict import predict
-from linearno.training.tasks import METRICS, TASKS, WORDS, Completion, Rollout, Task
+from linearno.training.tasks import METRICS, TASKS, WORDS, Completion, Rollout, Task, Timed
 
 __all__ = [
     "METRICS",
@@ -18,6 +18,7 @@ __all__ = [
     "LossConfig",
     "Rollout",
     "Task",
+    "Timed",
     "TrainingConfig",
     "fit",
     "predict",

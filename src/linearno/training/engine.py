@@ -1,7 +1,7 @@
 """The step of a run: eager anywhere, and on CUDA recorded once as a graph and replayed without the host."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -67,22 +67,28 @@ class Engine:
             torch.cuda.current_stream(self.state.device).wait_stream(self.stream)
 
     def step(self, index: Tensor) -> None:
-        """One optimiser step, the schedule's and the average's included."""
+        """One optimiser step, or as many as the task makes with one batch; the schedule moves once.
+
+        Loss and gradient norm are the means over those.
+        """
         state = self.state
         parallel.own_randomness(self.seed, state.total_steps)
-        if isinstance(state.optimizer, FlatAdam):
-            state.optimizer.prepare()
-        state.losses[state.step], state.grad_norms[state.step] = self._way(index, self._draw())()
+        for count, drawn in enumerate(self._draws(len(index)), start=1):
+            if isinstance(state.optimizer, FlatAdam):
+                state.optimizer.prepare()
+            loss, grad_norm = self._way(index, drawn)()
+            state.losses[state.step].lerp_(loss.to(state.losses), 1 / count)
+            state.grad_norms[state.step].lerp_(grad_norm.to(state.grad_norms), 1 / count)
+            self._done += 1
         state.lr = float(state.optimizer.param_groups[0]["lr"])
         state.schedule.after_step()
         state.step += 1
-        self._done += 1
 
-    def _draw(self) -> Drawn:
+    def _draws(self, samples: int) -> Iterable[Drawn]:
         """By the host, from seed and step alone: a resumed run draws what it would have drawn."""
-        points = self.data.coords.shape[-2]
-        drawn = self.task.draw(points, self.seed, IN_TRAINING, self.state.total_steps)
-        return None if drawn is None else drawn.to(self.state.device, non_blocking=True)
+        shape = (samples, *self.data.targets.shape[1:])
+        draws = self.task.draws(shape, self.seed, IN_TRAINING, self.state.total_steps)
+        return [None] if draws is None else draws.to(self.state.device, non_blocking=True).unbind()
 
     def _way(self, index: Tensor, drawn: Drawn) -> Callable[[], tuple[Tensor, Tensor]]:
         full = len(index) == self.config.batch * self.config.accumulate
@@ -97,9 +103,20 @@ class Engine:
         state, config = self.state, self.config
         share = parallel.share(index)
         batches = [self.data.batch(part) for part in share.parts(config.batch)]
+        own: list[Drawn] = [drawn] * len(batches)
+        if drawn is not None and self.task.draws_each:
+            own = list(parallel.share(drawn).parts(config.batch))
         with self.casts.lent() if self.casts else nullcontext():
             result = train_step(
-                state.model, self.scaler, batches, self.loss, state.optimizer, config, share, self.task, drawn
+                state.model,
+                self.scaler,
+                batches,
+                self.loss,
+                state.optimizer,
+                config,
+                share,
+                self.task,
+                own,
             )
         if state.ema:
             state.ema.update(state.model)

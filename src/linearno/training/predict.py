@@ -18,7 +18,9 @@ def answer(model: nn.Module, scaler: Scaler, batch: Sample, precision: Precision
     """
     with autocast(precision, batch.targets.device):
         where = {} if batch.points is None else {"points": scaler.coords.encode(batch.points)}
-        encoded = model(scaler.coords.encode(batch.coords), scaler.encode_inputs(batch.inputs), **where)
+        when = {} if batch.time is None else {"time": batch.time}
+        coords, inputs = scaler.coords.encode(batch.coords), scaler.encode_inputs(batch.inputs)
+        encoded = model(coords, inputs, **where, **when)
     return scaler.outputs.decode(encoded.to(batch.targets.dtype))
 
 

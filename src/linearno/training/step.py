@@ -27,12 +27,12 @@ def train_step(
     config: TrainingConfig,
     share: Share | None = None,
     task: Task | None = None,
-    drawn: Drawn = None,
+    drawn: Sequence[Drawn] | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Mean loss per sample, and the gradient norm before clipping, of one step over all `batches`.
 
     The gradient is that of the batches put together into one, whichever the loss's reduction; with a `share`,
-    of those of all processes.
+    of those of all processes. `drawn` is what the task drew for each of the batches.
     """
     task = task or Task()
 
@@ -42,9 +42,9 @@ def train_step(
     optimizer.zero_grad(set_to_none=True)
     samples = sum(len(batch.targets) for batch in batches)
     total = batches[0].targets.new_zeros(())
-    for batch in batches:
+    for batch, of_batch in zip(batches, drawn or [None] * len(batches), strict=True):
         with weights_beside(total.device) if len(batches) == 1 else nullcontext():
-            loss = loss_fn(*task.train(ask, batch, drawn))
+            loss = loss_fn(*task.train(ask, batch, of_batch))
             if config.loss.reduction == "mean":
                 loss = loss * (len(batch.targets) / samples)
             loss.backward()

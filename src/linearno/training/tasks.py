@@ -1,6 +1,6 @@
-"""What a model is asked: a field at once, frame after frame, or from observations of it.
+"""What a model is asked: a field at once, frame after frame, at any time, or from observations of it.
 
-Axes: B batch, N points, C channels, T frames, K observations.
+Axes: B batch, N points, C channels, T frames, K observations, U updates of the weights for one batch.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,8 @@ from linearno.nn import roll_out
 
 Fields = Float[Tensor, "B N C"]
 Ask = Callable[[Sample], Tensor]  # a batch in physical units → the model's answer, one call
-Drawn = Int64[Tensor, "K"] | None
+Drawn = Int64[Tensor, "K"] | None  # observed points, or a frame for each sample
+Draws = Int64[Tensor, "U K"] | None
 IN_TEST, IN_TRAINING = 1, 2  # places of what is drawn, beside that of the order of samples
 METRICS = {"relative_l2": relative_l2, "relative_mae": relative_mae}
 WORDS = {"relative_l2": "relative L2", "relative_mae": "relative MAE"}
@@ -38,6 +39,16 @@ class Task(Config):
         """The error by which this task is judged: a name in METRICS."""
         return "relative_l2"
 
+    @property
+    def frame(self) -> int | None:
+        """Channels of a frame, where the outputs are frames."""
+        return None
+
+    @property
+    def draws_each(self) -> bool:
+        """Whether what is drawn has an entry for each sample, instead of being shared by the batch."""
+        return False
+
     def spec(self, spec: FieldSpec) -> FieldSpec:
         """What one call of the model takes and gives, for data described by `spec`; an error if none can."""
         return spec
@@ -49,6 +60,15 @@ class Task(Config):
     def draw(self, points: int, *place: int) -> Drawn:
         """What is drawn anew for every batch: by its place, a seed and more numbers, alone."""
         return None
+
+    def draws(self, targets: tuple[int, ...], *place: int) -> Draws:
+        """What is drawn for each update that a batch with targets (B, N, C) makes; None: one and nothing."""
+        drawn = self.draw(targets[1], *place)
+        return None if drawn is None else drawn[None]
+
+    def call(self, batch: Sample) -> Sample:
+        """One call of the model for these samples, to look into it."""
+        return batch
 
     def train(self, ask: Ask, batch: Sample, drawn: Drawn) -> tuple[Fields, Fields]:
         """What the loss compares: predictions, and the truth for each."""
@@ -71,6 +91,10 @@ class Rollout(Task):
     name: Literal["rollout"] = "rollout"
     forcing: Literal["teacher", "pushforward", "none"] = "teacher"
     channels: PositiveInt = 1  # of one frame
+
+    @property
+    def frame(self) -> int | None:
+        return self.channels
 
     def spec(self, spec: FieldSpec) -> FieldSpec:
         for part, names in (("inputs", spec.inputs), ("outputs", spec.outputs)):
@@ -99,7 +123,7 @@ class Rollout(Task):
             steps = self.windows(batch)
             return ask(steps), steps.targets
         prediction = self._roll(ask, batch, detach=self.forcing == "pushforward")
-        return self._apart(prediction), self._apart(batch.targets)
+        return apart(prediction, self.channels), apart(batch.targets, self.channels)
 
     def test(self, ask: Ask, batch: Sample, drawn: Drawn) -> Fields:
         return self._roll(ask, batch)
@@ -112,9 +136,80 @@ class Rollout(Task):
 
         return roll_out(next_frame, batch.inputs, batch.targets.shape[-1] // self.channels, detach=detach)
 
-    def _apart(self, frames: Fields) -> Float[Tensor, "BT N c"]:
-        """Frames side by side as so many samples: a norm is taken of each."""
-        return frames.unflatten(-1, (-1, self.channels)).transpose(1, 2).flatten(0, 1)
+
+class Timed(Task):
+    """A frame from the inputs and its time, from 0 for the first to 1 for the last one.
+
+    Outputs of the data are frames.
+
+    `updates` of the weights, in training:
+    frame   one for each frame, of a batch in which every sample has its frames in an order of its own
+            (published); the schedule moves once for all of them
+    batch   one for all frames of a batch, which are as many samples: fewer updates, and faster
+    """
+
+    name: Literal["timed"] = "timed"
+    channels: PositiveInt = 1  # of one frame
+    updates: Literal["frame", "batch"] = "frame"
+
+    @property
+    def frame(self) -> int | None:
+        return self.channels
+
+    @property
+    def draws_each(self) -> bool:
+        return True
+
+    def spec(self, spec: FieldSpec) -> FieldSpec:
+        if len(spec.outputs) % self.channels or len(spec.outputs) < 2 * self.channels:
+            raise UserError(
+                f"task=timed: {len(spec.outputs)} outputs are not frames of {self.channels} channels, two or "
+                "more; set task.channels, or take data that change in time"
+            )
+        return spec.model_copy(update={"outputs": spec.outputs[: self.channels], "places": ()})
+
+    def example(self, data: Sample, spec: FieldSpec) -> Sample:
+        return self.every_frame(data) if "outputs" in spec.scaled else data
+
+    def draws(self, targets: tuple[int, ...], *place: int) -> Draws:
+        """In each row a frame for every sample; in the rows together each sample has all its frames."""
+        if self.updates == "batch":
+            return None
+        samples, frames, generator = targets[0], targets[2] // self.channels, torch_generator(*place)
+        return torch.stack([torch.randperm(frames, generator=generator) for _ in range(samples)], dim=1)
+
+    def call(self, batch: Sample) -> Sample:
+        """The last frame."""
+        return batch._replace(time=batch.targets.new_ones(len(batch.targets), 1))
+
+    def every_frame(self, batch: Sample) -> Sample:
+        """Every sample at every time: (B, T) of them as one batch."""
+        frames = batch.targets.shape[-1] // self.channels
+
+        def again(part: Tensor) -> Tensor:
+            return part[:, None].expand(-1, frames, -1, -1).flatten(0, 1)
+
+        time = torch.linspace(0, 1, frames, device=batch.targets.device, dtype=batch.targets.dtype)
+        return Sample(
+            coords=again(batch.coords),
+            inputs=None if batch.inputs is None else again(batch.inputs),
+            targets=apart(batch.targets, self.channels),
+            time=time.repeat(len(batch.targets))[:, None],
+        )
+
+    def train(self, ask: Ask, batch: Sample, drawn: Drawn) -> tuple[Fields, Fields]:
+        if drawn is None:
+            asked = self.every_frame(batch)
+        else:
+            frames = batch.targets.unflatten(-1, (-1, self.channels))  # B N T c
+            some = frames[torch.arange(len(drawn), device=drawn.device), :, drawn]
+            time = drawn[:, None].to(frames.dtype) / (frames.shape[2] - 1)
+            asked = batch._replace(targets=some, time=time)
+        return ask(asked), asked.targets
+
+    def test(self, ask: Ask, batch: Sample, drawn: Drawn) -> Fields:
+        answers = ask(self.every_frame(batch)).unflatten(0, (len(batch.targets), -1))  # B T N c
+        return answers.transpose(1, 2).flatten(2)
 
 
 class Completion(Task):
@@ -157,9 +252,15 @@ class Completion(Task):
         )
 
 
+def apart(frames: Fields, channels: int) -> Float[Tensor, "BT N c"]:
+    """Frames side by side as so many samples: a norm is taken of each."""
+    return frames.unflatten(-1, (-1, channels)).transpose(1, 2).flatten(0, 1)
+
+
 TASKS: Registry[type[Task]] = Registry("task")
 TASKS.register("direct")(Task)
 TASKS.register("rollout")(Rollout)
+TASKS.register("timed")(Timed)
 TASKS.register("completion")(Completion)
 
 

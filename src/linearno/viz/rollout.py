@@ -16,25 +16,44 @@ from matplotlib.ticker import MaxNLocator
 from numpy import ndarray
 
 from linearno.viz.encode import Pixels, pixels
-from linearno.viz.fields import ERROR, FIELD, Coords, Grid, Limits, Values, draw_field, limits, shape_of
+from linearno.viz.fields import (
+    ERROR,
+    FIELD,
+    INPUT,
+    Coords,
+    Grid,
+    Limits,
+    Values,
+    draw_field,
+    limits,
+    shape_of,
+)
 from linearno.viz.style import FONT, WIDTH, literal
 
 Frames = Float[ndarray, "N T"]
+Places = Float[ndarray, "N T X"]
 
 FRAME_DPI = 100
 COLUMNS = 3  # panels side by side: three steps of a figure, three fields of a frame
 # inches
 LEFT, BETWEEN, RIGHT = 0.8, 0.1, 0.12  # around and between panels
 TITLES, TICKS, BAR = 0.3, 0.55, 0.6  # above panels, below those with numbers, for a colour bar
-LEAST = 1.3  # height of the row of the known frame: the colour bars stand beside it
+LEAST, NEXT_BAR = (
+    1.3,
+    0.7,
+)  # height of the row of the known frame: beside it stand the colour bars, so far apart
 NAME = 1.15  # height of a row: its name stands upright
 
 
 @dataclass(frozen=True)
 class RolloutCase:
-    """One rollout in physical units: the last known frame, and those that follow."""
+    """One rollout in physical units: the last known frame, and those that follow.
 
-    coords: Coords
+    Or frames that are made from another field: then `known` is that, and has a label of its own. Points that
+    move are drawn where they are, each prediction where it says that they are.
+    """
+
+    coords: Coords  # of points that stay
     known: Values
     truth: Frames
     prediction: Frames
@@ -43,6 +62,21 @@ class RolloutCase:
     axis_labels: tuple[str, ...] = ("x", "y", "z")  # name and unit
     label: str = ""  # name and unit of the field
     grid: Grid = None
+    known_label: str = ""  # of a known field that is no frame
+    places: Places | None = None
+    predicted_places: Places | None = None
+
+    def where(self, step: int, *, predicted: bool = False) -> Coords:
+        """The points at a step."""
+        places = self.predicted_places if predicted else self.places
+        return self.coords if places is None else places[:, step]
+
+    @property
+    def box(self) -> Coords:
+        """Points that fill as much room as those of all steps."""
+        if self.places is None:
+            return self.coords
+        return np.stack([self.places.min(axis=(0, 1)), self.places.max(axis=(0, 1))])
 
     @property
     def steps(self) -> int:
@@ -60,6 +94,7 @@ class _Field:
     values: Frames
     scale: Limits
     colors: str
+    predicted: bool = False
 
     @property
     def beyond(self) -> str:
@@ -72,21 +107,25 @@ def rollout_figure(case: RolloutCase, *, title: str = "") -> Figure:
     """The last known frame; below it truth, prediction and |error| of the first, middle and last step."""
     steps = sorted({0, (case.steps - 1) // 2, case.steps - 1})
     fields, (width, height) = _fields(case), _panel(case)
-    below = 3 * TITLES + max(height, LEAST) + TICKS  # where the steps begin
+    bars = LEAST + (NEXT_BAR if case.known_label else 0)
+    below = 3 * TITLES + max(height, bars) + TICKS  # where the steps begin
     pitch = max(height + BETWEEN, NAME)
     total = below + len(fields) * pitch
     sheet = _Sheet(Figure(figsize=(WIDTH, total), facecolor="white"), case)
     sheet.figure.suptitle(literal(title), fontsize=FONT + 1, y=1 - 0.08 / total, va="top")
-    known = sheet.draw(fields[0], case.known, LEFT, 2 * TITLES)
+    given = _given(case, fields[0])
+    known = sheet.draw(given, case.known, LEFT, 2 * TITLES)
     known.set_title(literal(f"input: {case.known_name}"), fontsize=FONT - 1)
     sheet.name_axes(known)
     beside = LEFT + width + 0.5
     sheet.colour_bar(fields[1], case.label, beside, 2 * TITLES, WIDTH - beside - 0.3)
-    sheet.colour_bar(fields[2], f"error: {case.label}", beside, 2 * TITLES + 0.7, WIDTH - beside - 0.3)
+    sheet.colour_bar(fields[2], f"error: {case.label}", beside, 2 * TITLES + NEXT_BAR, WIDTH - beside - 0.3)
+    if case.known_label:
+        sheet.colour_bar(given, case.known_label, beside, 2 * TITLES + 2 * NEXT_BAR, WIDTH - beside - 0.3)
     for row, field in enumerate(fields):
         for column, step in enumerate(steps):
             left, top = LEFT + column * (width + BETWEEN), below + row * pitch
-            axes = sheet.draw(field, field.values[:, step], left, top)
+            axes = sheet.draw(field, field.values[:, step], left, top, step)
             sheet.strip(axes, field.name if column == 0 else "")
             if row == 0:
                 axes.set_title(literal(case.name(step)), fontsize=FONT - 1)
@@ -103,7 +142,7 @@ def frame_figure(case: RolloutCase, step: int) -> Figure:
     sheet.figure.suptitle(literal(heading), fontsize=FONT, y=1 - 0.06 / total, va="top")
     places = [LEFT + column * (width + BETWEEN) for column in range(COLUMNS)]
     for field, left in zip(fields, places, strict=True):
-        axes = sheet.draw(field, field.values[:, step], left, 2 * TITLES)
+        axes = sheet.draw(field, field.values[:, step], left, 2 * TITLES, step)
         limit = f" to {field.scale[1]:.2g}" if axes.lines and field is fields[2] else ""
         axes.set_title(f"{field.name}{limit}", fontsize=FONT - 1)
         if field is fields[0]:
@@ -127,14 +166,19 @@ class _Sheet:
     figure: Figure
     case: RolloutCase
 
-    def draw(self, field: _Field, values: Values, left: float, top: float) -> Any:
-        """A panel with one frame of a field."""
-        coords = self.case.coords
+    def draw(self, field: _Field, values: Values, left: float, top: float, step: int = 0) -> Any:
+        """A panel with one frame of a field, its points where they are at that step."""
+        coords = self.case.where(step, predicted=field.predicted)
         kind: dict[str, Any] = {"projection": "3d"} if coords.shape[1] > 2 else {}
         axes = self.figure.add_axes(self._box(left, top, *_panel(self.case)), **kind)
         draw_field(axes, coords, values, self.case.grid, field.scale, field.colors)
-        if shape_of(coords)[1]:
+        if shape_of(self.case.box)[1]:
             axes.set_aspect("equal")
+        if self.case.places is not None:
+            (left_end, bottom), (right_end, top_end) = self.case.box[:, :2]
+            margin = 0.02 * (right_end - left_end)
+            axes.set_xlim(left_end - margin, right_end + margin)
+            axes.set_ylim(bottom - margin, top_end + margin)
         axes.tick_params(labelsize=FONT - 3)
         return axes
 
@@ -182,7 +226,14 @@ class _Sheet:
 def _panel(case: RolloutCase) -> tuple[float, float]:
     """Width and height of a panel."""
     width = (WIDTH - LEFT - RIGHT - BETWEEN * (COLUMNS - 1)) / COLUMNS
-    return width, width * shape_of(case.coords)[0]
+    return width, width * shape_of(case.box)[0]
+
+
+def _given(case: RolloutCase, frames: _Field) -> _Field:
+    """How the known field is drawn: as the frames are, or on a scale of its own."""
+    if not case.known_label:
+        return frames
+    return _Field("input", case.known[:, None], limits(case.known), INPUT)
 
 
 def _fields(case: RolloutCase) -> tuple[_Field, _Field, _Field]:
@@ -190,13 +241,11 @@ def _fields(case: RolloutCase) -> tuple[_Field, _Field, _Field]:
 
     The error reaches from zero to its largest, or to the whole range of the truth if that is less.
     """
-    scale, error = (
-        limits(np.column_stack([case.known, case.truth]).ravel()),
-        np.abs(case.prediction - case.truth),
-    )
+    shown = case.truth if case.known_label else np.column_stack([case.known, case.truth])
+    scale, error = limits(shown.ravel()), np.abs(case.prediction - case.truth)
     largest = min(limits(error.ravel())[1], scale[1] - scale[0])
     return (
         _Field("truth", case.truth, scale, FIELD),
-        _Field("prediction", case.prediction, scale, FIELD),
+        _Field("prediction", case.prediction, scale, FIELD, predicted=True),
         _Field("absolute error", error, (0.0, largest), ERROR),
     )

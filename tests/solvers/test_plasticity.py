@@ -1,0 +1,368 @@
+"""Plastic flow, waves, energy and contact against what is known of them, and the forging of the benchmark."""
+
+from dataclasses import replace
+from math import pi, sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from linearno.core.errors import SampleError, UserError
+from linearno.solvers import forging
+from linearno.solvers.forging import (
+    HEIGHT,
+    STEEL,
+    TOP,
+    Press,
+    block_nodes,
+    die_spline,
+    draw_die,
+    plasticity_samples,
+    rows_of,
+    solve_forging,
+)
+from linearno.solvers.plasticity import Material, body_at_rest, return_to_yield
+
+REFERENCE = Path(__file__).parents[1] / "fixtures" / "forging.npz"
+METAL = Material(young=1000.0, poisson=0.3, density=1.0, yields=2.0, hardening=50.0)
+HEAVY = replace(STEEL, density=25 * STEEL.density)  # a fifth of the steps, and still slow beside its waves
+BLUNT = torch.tensor([[20.0, 17.5, 15.5, 15.0, 15.5, 17.5, 19.0, 19.5, 20.0]])
+
+
+def nothing(*_):
+    pass
+
+
+def mises(stress):
+    p, d, s = stress.unbind(1)
+    return (p**2 + 3 * (d**2 + s**2)).sqrt()
+
+
+def grid(n, m, spacing=1.0):
+    axes = (spacing * torch.arange(k, dtype=torch.float64) for k in (n, m))
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"))[None]
+
+
+def still(nodes, material=METAL, *, spacing=1.0, step=0.5, **settings):
+    dt = step * material.stable_step(spacing)
+    return body_at_rest(nodes, material, spacing=spacing, dt=dt, **settings)
+
+
+@pytest.mark.parametrize("hardening", [0.0, 50.0, 400.0])
+def test_a_stress_above_the_yield_surface_returns_to_it_along_its_normal(hardening):
+    material = replace(METAL, hardening=hardening)
+    generator = torch.Generator().manual_seed(0)
+    trial = 3 * torch.randn(1, 3, 40, 25, generator=generator, dtype=torch.float64)
+    before = 0.01 * torch.rand(1, 40, 25, generator=generator, dtype=torch.float64)
+    stress, plastic = return_to_yield(trial, before, material)
+    flows = mises(trial) > material.yields + hardening * before
+    assert 0.2 < flows.double().mean() < 0.98
+    torch.testing.assert_close(
+        mises(stress)[flows], (material.yields + hardening * plastic)[flows], rtol=1e-6, atol=0
+    )
+    assert torch.equal(stress.transpose(0, 1)[:, ~flows], trial.transpose(0, 1)[:, ~flows])
+    assert torch.equal(plastic[~flows], before[~flows])
+    # the plastic strain is the trial's elastic strain less the stress's: along ∂q²/∂σ ∝ (p, 3d, 3s)
+    moduli = trial.new_tensor([material.stretch, 2 * material.shear, 2 * material.shear])[:, None, None]
+    strain = (trial - stress) / moduli
+    normal = stress * torch.tensor([1.0, 3.0, 3.0])[:, None, None]
+    rate = (strain / normal).transpose(0, 1)[:, flows]
+    torch.testing.assert_close(rate[1:], rate[:1].expand(2, -1), rtol=1e-8, atol=1e-12)
+    work = 2 * (strain * stress).sum(dim=1)  # σ : εᵖ = q ε̄
+    torch.testing.assert_close(work[flows], (mises(stress) * (plastic - before))[flows], rtol=1e-8, atol=0)
+
+
+def test_a_small_overshoot_returns_to_rounding_in_the_steps_that_are_taken():
+    """As in a march, where a step is far shorter than the strain at yield."""
+    angle = torch.linspace(0, 2 * pi, 200, dtype=torch.float64)
+    on_surface = torch.stack([angle.cos(), angle.sin() / sqrt(3), torch.zeros_like(angle)])[None, :, :, None]
+    trial = 1.1 * STEEL.yields * on_surface
+    stress, _ = return_to_yield(trial, torch.zeros(1, 200, 1, dtype=torch.float64), STEEL)
+    torch.testing.assert_close(
+        mises(stress), torch.full_like(mises(stress), STEEL.yields), rtol=1e-12, atol=0
+    )
+
+
+def test_pulled_slowly_a_bar_follows_young_to_the_yield_stress_and_then_the_law_of_hardening():
+    body, speed = still(grid(4, 3), viscosity=0.2), 6e-3
+    right = body.place[:, 0, -1].clone()
+
+    def hold(place, velocity):
+        nonlocal right
+        right = right + speed * body.dt
+        place[:, 0, 0], velocity[:, 0, 0] = 0.0, 0.0
+        place[:, 0, -1], velocity[:, 0, -1] = right, speed
+        place[:, 1, :, 0], velocity[:, 1, :, 0] = 0.0, 0.0
+
+    found = {}
+    for _ in range(900):
+        body.step(nothing, hold)
+        strain = (right[0, 0] / 3).log().item()
+        if not found and strain > 1e-3:  # half of what it takes to yield
+            found["elastic"] = (body.stress[0, 0].mean() + body.stress[0, 1].mean()).item(), strain
+    (elastic, strain), sigma = found["elastic"], (body.stress[0, 0] + body.stress[0, 1]).mean().item()
+    assert elastic == pytest.approx(METAL.young * strain, rel=0.02)
+    total = (right[0, 0] / 3).log().item()
+    expected = METAL.yields + METAL.hardening * (total - sigma / METAL.young)
+    assert total > 4 * METAL.yields / METAL.young
+    assert sigma == pytest.approx(expected, rel=2e-3)
+    assert abs((body.stress[0, 0] - body.stress[0, 1]).mean().item()) < 0.01 * METAL.yields  # σy
+
+
+def test_a_front_runs_through_a_thin_bar_at_the_root_of_young_over_density():
+    """5 % slower than through a sheet that cannot grow thinner."""
+    body = still(grid(121, 3), replace(METAL, yields=1e9), hourglass=0.5)
+
+    crossed, time, rise = {}, 0.0, 20 / sqrt(METAL.young)
+
+    def hold(place, velocity):
+        velocity[:, 0, 0] = 1e-3 * np.sin(pi / 2 * min(1, time / rise)) ** 2
+
+    while 90 not in crossed:
+        body.step(nothing, hold)
+        time += body.dt
+        for node in (30, 90):
+            if node not in crossed and body.velocity[0, 0, node, 1] > 0.5e-3:
+                crossed[node] = time
+    speed = 60 / (crossed[90] - crossed[30])
+    assert speed == pytest.approx(sqrt(METAL.young / METAL.density), rel=0.005)
+
+
+def energies(body):
+    """Kinetic, elastic, plastic, and that of hourglass modes."""
+    m, volume = body.material, body.spacing**2
+    p, d, s = body.stress.unbind(1)
+    kinetic = (body.velocity.square().sum(dim=1) * body.dt / body.push[:, 0]).sum() / 2
+    elastic = volume * (p**2 / m.stretch + (d**2 + s**2) / (2 * m.shear)).sum()
+    plastic = volume * (m.yields * body.plastic + m.hardening * body.plastic**2 / 2).sum()
+    bending = 6 * body.twist.square().sum() / (body.hourglass * m.young)
+    return kinetic.item(), elastic.item(), plastic.item(), bending.item()
+
+
+def test_a_body_that_swings_and_flows_keeps_its_energy():
+    nodes = grid(17, 9)
+    body = still(nodes, viscosity=0.0, step=0.25)
+    x, y = nodes.unbind(1)
+    body.velocity[:, 0] = 0.3 * (pi * x / 16).cos()
+    body.velocity[:, 1] = 0.2 * (pi * x / 16).cos() * (pi * y / 8).sin()
+    start, totals = energies(body)[0], []
+    for _ in range(300):
+        before = energies(body)[0]
+        body.step(nothing, nothing)
+        kinetic, *rest = energies(body)
+        totals.append((kinetic + before) / 2 + sum(rest))
+    _, _, plastic, bending = energies(body)
+    assert plastic > 0.3 * start
+    assert bending < 0.01 * start
+    np.testing.assert_allclose(totals[1:], start, rtol=0.02)
+
+
+def test_a_body_that_turns_feels_no_strain_and_carries_its_stress_along():
+    body = still(grid(3, 3), replace(METAL, yields=1e9))
+    body.stress[:, 0], body.stress[:, 1] = 1.0, 1.0  # σx = 2, σy = 0
+    rest = body.place.clone()
+    for step in range(1, 101):
+        c, s = np.cos(step * pi / 200), np.sin(step * pi / 200)
+        body.place.copy_(torch.einsum("ij,bjnm->binm", rest.new_tensor([[c, -s], [s, c]]), rest))
+        body._strain()
+    expected = torch.tensor([1.0, -1.0, 0.0], dtype=torch.float64)[:, None, None].expand(1, 3, 2, 2)
+    torch.testing.assert_close(body.stress, expected, rtol=0, atol=0.01)  # σx = 0, σy = 2
+
+
+def test_nodes_that_only_move_together_or_stretch_evenly_feel_no_hourglass_force():
+    generator = torch.Generator().manual_seed(0)
+    nodes = grid(6, 5) + 0.1 * torch.randn(1, 2, 6, 5, generator=generator, dtype=torch.float64)
+    body = still(nodes, replace(METAL, yields=1e9), viscosity=0.0)
+    gradient = torch.tensor([[1e-4, 3e-4], [-2e-4, 2e-4]], dtype=torch.float64)
+    body.place.add_(torch.einsum("ij,bjnm->binm", gradient, nodes) + 0.3)
+    body._strain()
+    assert body.twist.abs().max() < 1e-3 * body.stress.abs().max() * 1e-3
+    force = body.forces()
+    torch.testing.assert_close(force.sum(dim=(2, 3)), torch.zeros(1, 2).double(), rtol=0, atol=1e-12)
+    mixed = grid(3, 3)
+    mixed[0, 0, 1, 1] += 0.1  # an hourglass that the middle of the elements does not see
+    bent = still(grid(3, 3), replace(METAL, yields=1e9))
+    bent.place.copy_(mixed)
+    bent._strain()
+    assert bent.twist.abs().min() == 0 < bent.twist.abs().max()
+
+
+def test_under_a_flat_die_the_block_widens_as_an_incompressible_one_in_plane_stress():
+    """Width and thickness grow alike: L' = L √(H/H')."""
+    frames = solve_forging(torch.full((1, 4), TOP), 11, material=HEAVY, frames=10)
+    places = frames[0, 2:-2, :, -1]  # the ends grow out from under the die
+    height = HEIGHT - 9 * 0.3
+    np.testing.assert_allclose(places[:, 0, 1] - places[:, -1, 1], height, rtol=1e-3)
+    np.testing.assert_allclose(places[:-1, :, 0] - places[1:, :, 0], 5 * sqrt(HEIGHT / height), rtol=0.01)
+    np.testing.assert_allclose(np.diff(places[..., 1]), -height / 3, rtol=0.02)
+
+
+class Watched(Press):
+    """Counts the work of the die, and how far the top of the block was inside it."""
+
+    work = deepest = 0.0
+
+    def load(self, place, force):
+        before = force.clone()
+        super().load(place, force)
+        pushed = force - before
+        after = self.body.velocity + self.body.push * force
+        after[:, 1, :, -1] = 0
+        self.work += (pushed * (self.body.velocity + after)).sum().item() / 2 * self.body.dt
+        above, _ = self.die.gap(place[:, 0, :, 0], place[:, 1, :, 0] + self.lowered)
+        self.deepest = max(self.deepest, above.max().item())
+
+
+def test_the_work_of_the_die_becomes_energy_and_nothing_gets_into_it(monkeypatch):
+    presses = []
+    monkeypatch.setattr(
+        forging, "Press", lambda *args, **more: presses.append(Watched(*args, **more)) or presses[-1]
+    )
+    solve_forging(BLUNT, 21, material=HEAVY, frames=8)
+    (press,) = presses
+    kinetic, elastic, plastic, bending = energies(press.body)
+    stored = kinetic + elastic + plastic + bending
+    assert kinetic + elastic + bending < 0.1 * plastic
+    assert 0.93 * press.work < stored < 1.005 * press.work  # the rest went into viscosity
+    assert press.deepest < 0.005 * press.body.spacing
+
+
+@pytest.fixture(scope="module")
+def coarse():
+    return solve_forging(BLUNT, 11, material=HEAVY, frames=8)
+
+
+def error_to_reference(places):
+    """Relative L2 of the displacement at the nodes of the coarsest mesh, in a blunt die, after 2.1 mm."""
+    every = (places.shape[1] - 1) // 10
+    moved = (places - places[..., :1, :])[0, ::every, ::every, -1].numpy()
+    with np.load(REFERENCE) as file:
+        return np.linalg.norm(moved - file["moved"]) / np.linalg.norm(file["moved"])
+
+
+def test_finer_meshes_come_nearer_to_the_converged_reference(coarse):
+    errors = [
+        error_to_reference(coarse),
+        error_to_reference(solve_forging(BLUNT, 21, material=HEAVY, frames=8)),
+    ]
+    assert errors[1] < 0.6 * errors[0], errors
+    assert errors[1] < 0.2, errors
+
+
+def test_shorter_steps_that_need_no_added_mass_change_little(monkeypatch):
+    """A sharp die: the usual steps need heavier elements where they are thin, short ones do not."""
+    presses = []
+    monkeypatch.setattr(
+        forging, "Press", lambda *args, **more: presses.append(Press(*args, **more)) or presses[-1]
+    )
+    sharp = torch.from_numpy(draw_die(np.random.default_rng(3)))[None]
+    usual, light = (solve_forging(sharp, 11, material=HEAVY, frames=14, step=step) for step in (0.6, 0.3))
+    added = [(1 / press.body.push).sum().item() * press.body.dt / 750 / HEAVY.density for press in presses]
+    assert added[0] > 1.005
+    assert added[1] == pytest.approx(1)
+    assert ((usual - light).norm() / (light - light[..., :1, :]).norm()).item() < 0.02
+
+
+def test_the_forging_has_the_facts_of_the_published_file(coarse):
+    assert (block_nodes(101).shape, rows_of(101)) == ((2, 101, 31), 31)
+    x, y = block_nodes(101)
+    assert (x[0, 0].item(), x[-1, 0].item()) == (0.35, pytest.approx(-49.65))
+    assert (y[0, 0].item(), y[0, -1].item()) == (14.9, pytest.approx(-0.1))
+    assert torch.equal(coarse[0, :, :, 0], block_nodes(11).permute(1, 2, 0))
+    assert (coarse[0, :, -1, :, 1] - coarse[0, :, -1, :1, 1]).abs().max() == 0  # on a plane
+    assert (coarse[0, :, -1, -1, 0] - coarse[0, :, -1, 0, 0]).abs().max() > 0.01  # but it slides
+    sunk = (coarse[0, :, 0, :, 1].amin(dim=0) - TOP).numpy()
+    np.testing.assert_allclose(sunk[2:], 0.1 - 0.3 * np.arange(2, 8), atol=0.1)
+
+
+def test_random_dies_have_the_published_shape():
+    heights = np.stack([draw_die(np.random.default_rng(seed)) for seed in range(300)])
+    curves = die_spline(heights)(np.linspace(-49.65, 0.35, 1001))
+    lowest, inner = curves.min(axis=1), np.sort(heights[:, 1:-1] - heights.min(axis=1, keepdims=True))[:, 1:]
+    np.testing.assert_allclose(lowest, 15.0, atol=1e-12)
+    for end in (0, -1):
+        np.testing.assert_allclose(heights[:, end] - heights.min(axis=1), 7.5)
+        assert (heights[:, end] - lowest).max() <= 7.6 + 1e-9
+    assert 1.7 <= inner.min() < 1.9
+    assert 7.6 < inner.max() <= 7.8
+    assert inner.mean() == pytest.approx(5.0, abs=0.4)
+    assert len(set(heights.argmin(axis=1))) == 7
+    assert 9 < (curves - lowest[:, None]).max() < 12
+
+
+def test_a_sample_does_not_depend_on_its_batch_and_follows_its_generator():
+    def make(seeds):
+        return plasticity_samples([np.random.default_rng(s) for s in seeds], 11, torch.device("cpu"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forging, "FRAMES", 4)
+        patch.setattr(forging, "STEEL", HEAVY)
+        together, alone = make([4, 5]), make([5])
+    for both, one in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(both[1:], one)
+    given, output, draws = together
+    assert (given.shape, output.shape, draws.tolist()) == ((2, 11), (2, 11, 4, 4, 4), [1, 1])
+    np.testing.assert_allclose(given[0, 1], die_spline(draw_die(np.random.default_rng(4)))(-44.65))
+    np.testing.assert_array_equal(output[..., :1, 2:], 0)
+    np.testing.assert_allclose(output[..., :2] - output[..., 2:], output[..., :1, :2].repeat(4, 3), atol=1e-5)
+
+
+def test_a_die_that_folds_elements_is_named_or_drawn_again(monkeypatch, caplog):
+    monkeypatch.setattr(forging, "PENALTY", 5000.0)  # far too stiff for the step
+    with pytest.raises(SampleError, match="elements fold or are not finite within 4 frames") as caught:
+        solve_forging(torch.cat([BLUNT + 9, BLUNT]), 11, material=HEAVY, frames=4)
+    assert caught.value.index == 1
+    calls = []
+
+    def fails_once(heights, *settings):
+        calls.append(len(heights))
+        places, solved = torch.zeros(len(heights), 11, 4, 20, 2), torch.ones(len(heights), dtype=torch.bool)
+        solved[-1] = len(calls) > 1
+        return places, solved
+
+    monkeypatch.setattr(forging, "_forge", fails_once)
+    rngs = [np.random.default_rng(seed) for seed in (0, 1)]
+    assert plasticity_samples(rngs, 11, torch.device("cpu"))[2].tolist() == [1, 2]
+    assert calls == [2, 1]
+    assert "elements fold in 1 of 2 blocks at draw 1" in caplog.text
+    monkeypatch.setattr(
+        forging, "_forge", lambda h, *s: (torch.zeros(len(h), 11, 4, 20, 2), torch.zeros(len(h)).bool())
+    )
+    with pytest.raises(SampleError, match="under 5 random dies"):
+        plasticity_samples(rngs, 11, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("heights", "settings", "complaint"),
+    [
+        (torch.zeros(3), {}, r"expected heights \(samples, knots\) with 4 knots or more, got \(3,\)"),
+        (BLUNT * torch.nan, {}, "expected a finite die"),
+        (BLUNT - 1, {}, r"begins at 14 mm, inside the block; expected 14.9 or more"),
+        (BLUNT, {"resolution": 12}, "resolution 12 does not fit; Plasticity needs nodes .* 11, 21"),
+        (BLUNT, {"step": 0.9}, "expected 0 < step < 0.7"),
+        (BLUNT, {"frames": 0}, "frames ≥ 1"),
+    ],
+)
+def test_what_cannot_be_forged_is_told_in_one_line(heights, settings, complaint):
+    with pytest.raises(UserError, match=complaint) as caught:
+        solve_forging(heights, **({"resolution": 11} | settings))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_recorded_step_on_a_gpu_forges_as_the_cpu_does(coarse):
+    there = solve_forging(BLUNT.cuda(), 11, material=HEAVY, frames=8).cpu()
+    torch.testing.assert_close(there, coarse, rtol=0, atol=1e-4)
+
+
+def write_reference() -> None:
+    """The converged case, to be kept: `python -m tests.solvers.test_plasticity`, some minutes."""
+    places = solve_forging(BLUNT, 161, material=HEAVY, frames=8, step=0.4)
+    moved = (places - places[..., :1, :])[0, ::16, ::16, -1].numpy()
+    np.savez_compressed(REFERENCE, moved=moved.astype(np.float32), heights=BLUNT.numpy())
+
+
+if __name__ == "__main__":
+    write_reference()
