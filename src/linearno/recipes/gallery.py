@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from linearno.core.registry import Registry
-from linearno.data import BurgersConfig, ElasticityConfig, NavierStokesConfig, PipeConfig
+from linearno.data import BurgersConfig, ElasticityConfig, NavierStokesConfig, PipeConfig, PlasticityConfig
 from linearno.experiment import RECIPES, Recipe, RunConfig
 from linearno.models import CONFIGS
 from linearno.recipes import demo
-from linearno.training import Completion, Rollout, Task, TrainingConfig
+from linearno.training import Completion, Rollout, Task, Timed, TrainingConfig
 
 ROOT = Path("gallery")
 TRAINING = TrainingConfig(batch=4, lr=2e-3, weight_decay=1e-5, eval_batch=10)
@@ -87,6 +87,19 @@ def pipe() -> RunConfig:
         PipeConfig(train=300, test=50, stride=2, source="generated"),
         TRAINING.model_copy(update={"epochs": 40}),
         stem="conv",
+    )
+
+
+@exhibit("plasticity", title="Plasticity", resolution=21, seconds=90)
+def plasticity() -> RunConfig:
+    """How a block of steel flows under a die, from the shape of the die and the time."""
+    return small(
+        "plasticity",
+        PlasticityConfig(train=100, test=20, coords="aligned", die="aligned", source="generated"),
+        TRAINING.model_copy(update={"epochs": 40, "lr": 3e-3, "eval_batch": 2}),
+        Timed(channels=4, updates="batch"),
+        stem="conv",
+        time=True,
     )
 
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from linearno.core.artifacts import write_bytes, write_text
 from linearno.core.provenance import package_version
-from linearno.report.cases import RANKS, field_case, is_rollout, motion
+from linearno.report.cases import RANKS, field_case, has_frames, motion, shown_channels
 from linearno.report.figures import small_png
 from linearno.report.markup import Markup, tag
 from linearno.report.page import document
@@ -16,7 +16,6 @@ from linearno.report.pictures import picture
 from linearno.report.read import Run, read_run
 from linearno.report.summary import model_name, reached, training_time
 from linearno.report.words import dig, duration, number, text
-from linearno.training import Rollout
 from linearno.viz import png_bytes, strip_figure
 
 LEAD = (
@@ -93,7 +92,7 @@ def _pictures(shown: Shown, run: Run) -> list[Markup]:
     figure = _strip(shown, run)
     if figure is None:
         return []
-    frame = " Last frame." if is_rollout(run) else ""
+    frame = " Last frame." if has_frames(run) else ""
     still = picture(
         figure,
         alt=f"{shown.title}, median case: truth, prediction and absolute error",
@@ -105,9 +104,11 @@ def _pictures(shown: Shown, run: Run) -> list[Markup]:
 
 
 def _strip(shown: Shown, run: Run) -> Figure | None:
-    """Truth, prediction and error of the median case; of a rollout the first channel of the last frame."""
-    if run.cases is None:
+    """Truth, prediction and error of the median case; of frames the last one, its points where they are."""
+    found, place = run.cases, RANKS.index("median")
+    if found is None:
         return None
-    last = len(run.cases.spec.outputs) - run.task.channels if isinstance(run.task, Rollout) else 0
-    case = field_case(run.cases, RANKS.index("median"), last)
-    return strip_figure(replace(case, view=shown.view))
+    frame = run.task.frame
+    channel = 0 if frame is None else len(found.spec.outputs) - frame + shown_channels(run)[-1]
+    case = field_case(found, place, channel)
+    return strip_figure(replace(case, coords=found.points(place), view=shown.view))
