@@ -21,6 +21,7 @@ class FieldSpec(Config):
     units: dict[str, str] = Field(default={})  # name → unit; a name without one is dimensionless
     grid: tuple[int, ...] | None = None  # (rows, columns[, layers]); points are its C-order flattening
     scaled: tuple[Part, ...] = ()  # which parts are standardised with statistics of the training split
+    view: tuple[tuple[float, float], ...] | None = None  # bounds of each coordinate in pictures; all of it
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> "FieldSpec":

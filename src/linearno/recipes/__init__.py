@@ -1,6 +1,6 @@
 """A run is a function with a name. One file for each benchmark; importing this room registers them all."""
 
 from linearno.experiment import RECIPES
-from linearno.recipes import burgers, darcy, demo, elasticity, navier_stokes, pipe
+from linearno.recipes import airfoil, burgers, darcy, demo, elasticity, navier_stokes, pipe
 
-__all__ = ["RECIPES", "burgers", "darcy", "demo", "elasticity", "navier_stokes", "pipe"]
+__all__ = ["RECIPES", "airfoil", "burgers", "darcy", "demo", "elasticity", "navier_stokes", "pipe"]

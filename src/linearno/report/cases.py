@@ -119,6 +119,7 @@ def _case(run: Run, found: Cases, place: int, channel: int) -> Markup:
         grid=spec.grid,
         observed=None if found.observed is None else found.observed[place],
         over_time=len(spec.coords) == 2 and any(axis in TIME for axis in spec.coords),
+        view=spec.view,
     )
     which = _which(run, found, place)
     shared = "Truth and prediction share one colour scale; the error has its own."

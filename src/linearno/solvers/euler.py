@@ -19,6 +19,7 @@ from torch.nn.functional import pad
 GAMMA = 1.4
 SMOOTH = 0.01  # differences whose squares are below this are hardly limited, so that the march can end
 ROUND = 0.05  # of the speed of sound: slower waves are spread a little, so that fluxes have a slope
+STRETCH = 2.0  # more than this times the length of an edge, nothing is extrapolated from it
 STEP = 1e-7  # between states whose fluxes are compared to get a slope
 
 Nodes = Float64[Tensor, "B I J 2"]
@@ -124,7 +125,7 @@ def shared(values: Float[Tensor, "B *_ I J"], cut: Bool[Tensor, "I"]) -> Float[T
 def _sides(nodes: Nodes, normal: Float[Tensor, "B _ _ 2"], axis: int, cut: Bool[Tensor, "I"]) -> Sides:
     length = nodes.diff(dim=axis).norm(dim=-1)[:, None]
     before, after = _neighbours(length, axis + 1, cut, sign=1)
-    return Sides(normal.movedim(-1, 1), length / before, length / after)
+    return Sides(normal.movedim(-1, 1), *((length / other).clamp(max=STRETCH) for other in (before, after)))
 
 
 def _neighbours(edges: Tensor, axis: int, cut: Bool[Tensor, "I"], sign: int) -> tuple[Tensor, Tensor]:

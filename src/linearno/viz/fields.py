@@ -3,6 +3,7 @@
 Axes: N points, X coordinates (one may be time), R rows and Q columns of a grid, K observations.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -29,6 +30,7 @@ Coords = Float[ndarray, "N X"]
 Values = Float[ndarray, "N"]
 Grid = tuple[int, ...] | None
 Limits = tuple[float, float]
+View = tuple[Limits, ...] | None  # bounds of each coordinate; None shows all
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,12 @@ class Case:
     grid: Grid = None
     observed: Integer[ndarray, "K"] | None = None  # the points whose true values are the input
     over_time: bool = False  # one of two coordinates is time: they have no common scale
+    view: View = None
 
 
 def case_figure(case: Case, *, title: str = "") -> Figure:
     """Input, truth, prediction, |error|: truth and prediction on one scale, the error on its own."""
-    figure, panels = _panels(case.coords, 4, over_time=case.over_time)
+    figure, panels = _panels(case.coords, 4, over_time=case.over_time, view=case.view)
     figure.suptitle(literal(title), fontsize=FONT + 1)
     both = limits(case.truth, case.prediction)
     error = np.abs(case.prediction - case.truth)
@@ -62,6 +65,7 @@ def case_figure(case: Case, *, title: str = "") -> Figure:
         _finish(axes, name, case.output_label)
     _draw_input(panels[0], case, both)
     _name_axes(panels, case.axis_labels)
+    show_only(panels, case.view)
     return figure
 
 
@@ -87,12 +91,14 @@ def field_figure(
     axis_labels: tuple[str, ...] = ("x", "y", "z"),
     grid: Grid = None,
     title: str = "",
+    view: View = None,
 ) -> Figure:
     """One field with its colour bar."""
-    figure, panels = _panels(coords, 1)
+    figure, panels = _panels(coords, 1, view=view)
     draw_field(panels[0], coords, values, grid, limits(values), FIELD)
     _finish(panels[0], title, label)
     _name_axes(panels, axis_labels)
+    show_only(panels, view)
     return figure
 
 
@@ -156,21 +162,30 @@ def dot_size(points: int, inches: float = 2.4) -> float:
     return float(np.clip((72 * inches) ** 2 / points, 1, 60))
 
 
-def shape_of(coords: Coords) -> tuple[float, bool]:
+def show_only(panels: Sequence[Any], view: View) -> None:
+    """The part of two coordinates that there is to see, where most of the points lie."""
+    for axes in panels:
+        if view is not None and len(view) == 2:
+            axes.set(xlim=view[0], ylim=view[1])
+
+
+def shape_of(coords: Coords, view: View = None) -> tuple[float, bool]:
     """Height over width of a panel, and whether both axes have one scale in it."""
     if coords.shape[1] != 2:
         return (0.7 if coords.shape[1] == 1 else 1.0), False
-    width, height = np.ptp(coords, axis=0)
+    width, height = np.ptp(coords if view is None else np.array(view).T, axis=0)
     ratio = float(height / width) if width > 0 and height > 0 else 1.0
     return (ratio, True) if 0.1 <= ratio <= 2 else (0.8, False)
 
 
-def _panels(coords: Coords, count: int, *, over_time: bool = False) -> tuple[Figure, list[Any]]:
+def _panels(
+    coords: Coords, count: int, *, over_time: bool = False, view: View = None
+) -> tuple[Figure, list[Any]]:
     """A figure with `count` panels: in two columns, or one above the other where they are flat.
 
     Placed by hand, in inches: layout engines know neither equal scales nor what stands below a panel.
     """
-    ratio, equal = (SPACE_TIME, False) if over_time else shape_of(coords)
+    ratio, equal = (SPACE_TIME, False) if over_time else shape_of(coords, view)
     columns = 1 if ratio < FLAT or count == 1 else 2
     rows = ceil(count / columns)
     left, between, right = MARGINS_ACROSS[min(coords.shape[1], 3) - 1]
