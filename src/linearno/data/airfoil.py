@@ -81,8 +81,8 @@ def _require_shape(array: Stored, arrays: list[Stored]) -> None:
     fits = len(array.shape) == len(axes) and side % UNIT == 1 and array.shape[-2:] == grid_shape(side)
     if not fits:
         raise UserError(
-            f"{array.path}: {array.field} has shape {array.shape}; expected ({', '.join(axes)}) with the same n "
-            "in every file, 10 in the published ones: 221 nodes along the airfoil, then 51 outwards"
+            f"{array.path}: {array.field} has shape {array.shape}; expected ({', '.join(axes)}) with the "
+            "same n in every file, 10 in the published ones: 221 nodes along the airfoil, then 51 outwards"
         )
     require_channels(array, AIRFOIL)
 
@@ -90,9 +90,7 @@ def _require_shape(array: Stored, arrays: list[Stored]) -> None:
 def _read(arrays: list[Stored], split: str, spec: FieldSpec, cfg: AirfoilConfig) -> FieldData:
     fields = {array.field: array for array in arrays if array.split == split}
     samples = samples_of_split(arrays, split, cfg.sizes, lambda held: cfg.train)
-    data = read_curved(
-        fields, spec, samples, stride=cfg.stride, channel=CHANNELS.index("mach"), how=VERIFY
-    )
+    data = read_curved(fields, spec, samples, stride=cfg.stride, channel=CHANNELS.index("mach"), how=VERIFY)
     assert spec.grid
     nodes = data.coords.unflatten(1, spec.grid)
     _require_order(fields["X"].path, nodes, paired_nodes(fields["X"].shape[1]) // cfg.stride, samples.start)
@@ -100,9 +98,10 @@ def _read(arrays: list[Stored], split: str, spec: FieldSpec, cfg: AirfoilConfig)
 
 
 def _require_order(path: Path, nodes: torch.Tensor, paired: int, first: int) -> None:
-    """Both sides of the wake meet in the first column, and the upper one comes first."""
+    """Both sides of the wake meet in the first column, the upper comes first, the nose looks to the left."""
     apart = nodes[:, :paired, 0] != nodes[:, nodes.shape[1] - paired :, 0].flip(1)
-    wrong = apart.flatten(1).any(dim=1) | (nodes[:, 0, -1, 1] <= nodes[:, -1, -1, 1])
+    below, nose = nodes[:, 0, -1, 1] <= nodes[:, -1, -1, 1], nodes[:, nodes.shape[1] // 2, :, 0]
+    wrong = apart.flatten(1).any(dim=1) | below | (nose[:, 0] <= nose[:, -1])
     if wrong.any():
         raise UserError(
             f"{path}: the nodes of sample {first + int(wrong.nonzero()[0])} do not run around an airfoil: "
@@ -133,10 +132,10 @@ RECIPE = Recipe(
     name="airfoil",
     equation="steady Euler equations of a gas, gamma = 1.4; far away density 1, pressure 1, Mach number 0.8 "
     "along x; no flow through the airfoil, NACA 0012 lifted by a box around it, cubic along x between 4 "
-    "controls from -0.25 to 1.25, linear across from -0.1 to 0.1, with heights theta, the first 0, the others "
-    "~ U[-0.05, 0.05]; X, Y = nodes of a C-grid, Q = density, ux, uy, pressure, Mach number there",
-    solver="finite volumes around the nodes, Roe's flux, van Albada's limiter along grid lines; implicit march "
-    "to a residual res of 1e-6 of the first; an airfoil whose flow does not become steady is drawn again: "
+    "controls from -0.25 to 1.25, linear across from -0.1 to 0.1, with heights theta, the first 0, the "
+    "others ~ U[-0.05, 0.05]; X, Y = nodes of a C-grid, Q = density, ux, uy, pressure, Mach number there",
+    solver="finite volumes around the nodes, Roe's flux, van Albada's limiter along grid lines; implicit "
+    "march to a residual res of 1e-6 of the first; an airfoil whose flow does not become steady is drawn again: "
     "draws is the draw that was kept, usually 1",
     units=dict.fromkeys(("X", "Y", "Q", "theta", "res"), "dimensionless") | {"draws": "count"},
     make=None,

@@ -1,4 +1,4 @@
-"""Airfoil with the published settings: 1,000 airfoils on 221×51 nodes, 500 epochs, last epoch, no validation."""
+"""Airfoil with the published settings: 1,000 airfoils on 221×51 nodes, 500 epochs, no validation."""
 
 from linearno.data import AirfoilConfig
 from linearno.experiment import RECIPES, RunConfig

@@ -1,4 +1,4 @@
-"""Airfoils in a transonic stream: their shapes, the grids around them, and the recipe of the Airfoil benchmark.
+"""Airfoils in a transonic stream: shapes, grids around them, and the recipe of the Airfoil benchmark.
 
 A C-grid runs from the end of the wake along its upper side to the trailing edge, over the airfoil by way of
 its leading edge, and back along the lower side. Axes: B samples, I nodes along it, J outwards.
@@ -114,7 +114,7 @@ def forces(nodes: Float64[Tensor, "B I J 2"], state: State) -> Float64[Tensor, "
     return push / (GAMMA * MACH**2 / 2)
 
 
-def airfoil_nodes(heights: Heights, resolution: int) -> Float64[ndarray, "I J 2"]:
+def airfoil_nodes(heights: Float64[ndarray, "..."], resolution: int) -> Float64[ndarray, "I J 2"]:
     """The C-grid around NACA 0012, bent by the heights that the controls of its box are moved by.
 
     Lines outwards are straight, from the airfoil to half a circle, from the wake to lines above and below.
@@ -154,7 +154,9 @@ def lift_of(points: Points, heights: Heights) -> Float64[ndarray, "n"]:
     (left, right), (low, high) = BOX
     x, y = points.T
     knots = np.linspace(left, right, CONTROLS // 2)
-    cubics = [np.prod([(x - other) / (one - other) for other in knots if other != one], axis=0) for one in knots]
+    cubics = [
+        np.prod([(x - other) / (one - other) for other in knots if other != one], axis=0) for one in knots
+    ]
     lower, upper = heights[:4] @ np.array(cubics), heights[:3:-1] @ np.array(cubics)
     return (lower * (high - y) + upper * (y - low)) / (high - low)
 
@@ -170,11 +172,11 @@ def spread(cells: int, first: float) -> Float64[ndarray, "n"]:
     return places
 
 
-def _require_heights(heights: Heights) -> None:
+def _require_heights(heights: Float64[ndarray, "..."]) -> None:
     (_, _), (low, high) = BOX
     half = (high - low) / 2
     if heights.shape != (CONTROLS,) or not (np.abs(heights) < half).all():
         raise UserError(
-            f"expected {CONTROLS} heights within ±{half:g}, half the height of the box, or its edges may cross "
-            f"and the body leaves it, got {np.array2string(heights, precision=3)}"
+            f"expected {CONTROLS} heights within ±{half:g}, half the height of the box, or its edges may "
+            f"cross and the body leaves it, got {np.array2string(heights, precision=3)}"
         )

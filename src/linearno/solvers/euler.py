@@ -61,7 +61,7 @@ class Blocks(NamedTuple):
 
 
 def grid_of(nodes: Nodes, cut: int) -> Grid:
-    """The cells around the nodes. J lies to the right of I; a volume that is not positive tells a fold."""
+    """The cells around the nodes of grids whose J lies to the right of I."""
     fine = halved(nodes)
     here = torch.arange(nodes.shape[1], device=nodes.device)
     twice = (here < cut) | (here >= nodes.shape[1] - cut)
@@ -82,7 +82,7 @@ def grid_of(nodes: Nodes, cut: int) -> Grid:
     )
 
 
-def halved(nodes: Nodes) -> Nodes:
+def halved(nodes: Nodes) -> Float64[Tensor, "B _ _ 2"]:
     """The nodes with the middles of edges and quads between them."""
     for axis in (1, 2):
         nodes = nodes.movedim(axis, 1)
@@ -92,13 +92,13 @@ def halved(nodes: Nodes) -> Nodes:
     return nodes
 
 
-def dual(line: Float[Tensor, "B *_ 2"], axis: int) -> Float[Tensor, "B *_ 2"]:
+def dual(line: Float[Tensor, "... 2"], axis: int) -> Float[Tensor, "... 2"]:
     """Of a halved line its middles, and its two ends."""
     line = line.movedim(axis, 1)
     return torch.cat([line[:, :1], line[:, 1::2], line[:, -1:]], dim=1).movedim(1, axis)
 
 
-def turned(edge: Float[Tensor, "*_ 2"]) -> Float[Tensor, "*_ 2"]:
+def turned(edge: Float[Tensor, "... 2"]) -> Float[Tensor, "... 2"]:
     """Normals to the right of edges."""
     return torch.stack([edge[..., 1], -edge[..., 0]], dim=-1)
 
@@ -110,12 +110,12 @@ def quad_areas(nodes: Nodes) -> Float[Tensor, "B I-1 J-1"]:
     return (ay * bx - ax * by) / 2
 
 
-def cell_areas(fine: Nodes) -> Float[Tensor, "B _ _"]:
+def cell_areas(fine: Float64[Tensor, "B _ _ 2"]) -> Float[Tensor, "B _ _"]:
     quarters = pad(quad_areas(fine), (1, 1, 1, 1))
     return quarters.unflatten(-1, (-1, 2)).unflatten(1, (-1, 2)).sum(dim=(2, 4))
 
 
-def shared(values: Float[Tensor, "B *_ I J"], cut: Bool[Tensor, "I"]) -> Float[Tensor, "B *_ I J"]:
+def shared(values: Float[Tensor, "... I J"], cut: Bool[Tensor, "I"]) -> Float[Tensor, "... I J"]:
     """Values of half cells on both sides of the cut become their sum."""
     first = values[..., 0]
     values[..., 0] = first + torch.where(cut, first.flip(-1), 0)

@@ -69,7 +69,7 @@ def solve(factors: Factors, right: Float[Tensor, "B I J 4"]) -> Float[Tensor, "B
     return paired(_unfolded(torch.stack(found, dim=1).view(shape)), factors.cut)
 
 
-def paired(values: Float[Tensor, "B I J *_"], cut: int) -> Float[Tensor, "B I J *_"]:
+def paired(values: Float[Tensor, "B I J ..."], cut: int) -> Float[Tensor, "B I J ..."]:
     """With the mean of both nodes of each pair at both of them."""
     if cut:
         mean = (values[:, :cut, 0] + values[:, -cut:, 0].flip(1)) / 2
@@ -96,12 +96,12 @@ def inverse(matrix: Dense) -> Dense:
     return found
 
 
-def _folded(values: Float[Tensor, "B I J *_"]) -> Float[Tensor, "B K 2 J *_"]:
+def _folded(values: Float[Tensor, "B I J ..."]) -> Float[Tensor, "B K 2 J ..."]:
     columns = values.shape[1] // 2 + 1
     return torch.stack([values[:, :columns], values.flip(1)[:, :columns]], dim=2)
 
 
-def _unfolded(values: Float[Tensor, "B K 2 J *_"]) -> Float[Tensor, "B I J *_"]:
+def _unfolded(values: Float[Tensor, "B K 2 J ..."]) -> Float[Tensor, "B I J ..."]:
     there, back = values.unbind(2)
     fold = (there[:, -1:] + back[:, -1:]) / 2
     return torch.cat([there[:, :-1], fold, back[:, :-1].flip(1)], dim=1)

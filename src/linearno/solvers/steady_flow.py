@@ -73,7 +73,7 @@ def is_solved(found: Steady) -> Bool[Tensor, "B"]:
 
 
 def march(grid: Grid, outside: State) -> Steady:
-    """Flows that are steady, or have had all their steps; those with long steps first, then with short ones."""
+    """Flows that are steady, or have had all their steps: long ones first, then short ones."""
     found = _march(grid, outside, COURANT)
     left = ~is_solved(found)
     if left.any():
@@ -86,7 +86,9 @@ def march(grid: Grid, outside: State) -> Steady:
 def _march(grid: Grid, outside: State, courant: tuple[float, ...]) -> Steady:
     """One that is steady stays as it is while others go on."""
     going = _begin(grid, outside)
-    found = Steady(outside.clone(), torch.full_like(going.reached, torch.inf), torch.zeros_like(going.reached))
+    found = Steady(
+        outside.clone(), torch.full_like(going.reached, torch.inf), torch.zeros_like(going.reached)
+    )
     left = torch.arange(len(outside), device=outside.device)
     for start in range(0, MAX_STEPS, ROUND):
         going = _round(going, start, courant[min(start // ROUND, len(courant) - 1)])
@@ -176,9 +178,7 @@ def _moved(going: Going, step: State) -> Going:
     change = (step[:, ::3] / going.state[:, ::3]).flatten(1).abs().amax(dim=1)
     share = (LARGEST / change).clamp(max=1)
     on = going.reached > TOLERANCE
-    moved = torch.where(
-        on[:, None, None, None], going.state + share[:, None, None, None] * step, going.state
-    )
+    moved = torch.where(on[:, None, None, None], going.state + share[:, None, None, None] * step, going.state)
     flux = residual(going.grid, moved, going.outside)
     return replace(going, state=moved, flux=flux, reached=_size(flux) / going.scale, steps=going.steps + on)
 
@@ -188,9 +188,9 @@ def _size(flux: State) -> Float64[Tensor, "B"]:
 
 
 def _some(grid: Grid, keep: Bool[Tensor, "B"]) -> Grid:
-    sides = (Sides(*(part[keep] for part in side)) for side in (grid.along, grid.across))
+    along, across = (Sides(*(part[keep] for part in side)) for side in (grid.along, grid.across))
     ends = (grid.ends[0][keep], grid.ends[1][keep])
-    return Grid(grid.cut, grid.volume[keep], *sides, grid.wall[keep], grid.far[keep], ends)
+    return Grid(grid.cut, grid.volume[keep], along, across, grid.wall[keep], grid.far[keep], ends)
 
 
 def _require(nodes: Given, outside: Given, cut: int) -> None:
@@ -216,7 +216,10 @@ def require_grid(nodes: Nodes, cut: int) -> None:
     apart = (nodes[:, :cut, 0] != nodes[:, nodes.shape[1] - cut :, 0].flip(1)).flatten(1).any(dim=1)
     for wrong, words in (
         (~finite, "expected finite nodes, got NaN or infinity"),
-        (folded, "the grid folds over itself: each quad needs an area, and its rows to the right of its lines"),
+        (
+            folded,
+            "the grid folds over itself: each quad needs an area, and its rows to the right of its lines",
+        ),
         (apart, f"the first and last {cut} nodes of the first line are not the same points"),
     ):
         if wrong.any():

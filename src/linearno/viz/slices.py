@@ -112,7 +112,7 @@ def _small_multiples(
         if head == 0:
             words, turn = (f"{layer + 1}", "horizontal") if low else (f"layer {layer + 1}", "vertical")
             axes.set_ylabel(words, fontsize=font, rotation=turn, ha="right" if low else "center")
-    show_only(panels.ravel(), view)
+    show_only(list(panels.flat), view)
     return figure
 
 
