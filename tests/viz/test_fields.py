@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from linearno.viz import Case, case_figure, field_figure, png_bytes
+from linearno.viz import Case, case_figure, dominant_slices_figure, field_figure, png_bytes
 from linearno.viz.fields import limits
 from linearno.viz.mesh import corners, nearest_points, triangulate
 
@@ -100,6 +100,22 @@ def test_a_curved_pipe_is_drawn_to_scale_and_nothing_is_drawn_beside_it():
     corner = axes.collections[0].get_coordinates()
     np.testing.assert_allclose(np.ptp(corner[..., 1], axis=1), 9 / 8)  # as wide as the pipe everywhere
     np.testing.assert_allclose(corner[1:-1, 4:6, 1].mean(axis=1), _middles(0.4 * np.sin(along[:, 0])))
+
+
+def test_a_view_shows_its_part_of_the_domain_to_scale():
+    """An airfoil in a domain 80 times as large would be a dot."""
+    coords, view = 40 * grid_points(21, 11), ((-0.5, 1.5), (-0.5, 0.5))
+    figure = case_figure(Case(coords, coords[:, 0], coords[:, 0], grid=(21, 11), view=view))
+    for name in ("input: 231 points", "truth", "prediction", "absolute error"):
+        axes = panel(figure, name)
+        assert (axes.get_xlim(), axes.get_ylim(), axes.get_aspect()) == (*view, 1)
+    box = panel(figure, "truth").get_position()
+    width, height = box.width * figure.get_figwidth(), box.height * figure.get_figheight()
+    assert height / width == pytest.approx(0.5)
+    one = field_figure(coords, coords[:, 0], label="x", grid=(21, 11), view=view).axes[0]
+    assert (one.get_xlim(), one.get_ylim()) == view
+    maps = dominant_slices_figure(coords, np.zeros((1, 2, 231), dtype=int), grid=(21, 11), view=view)
+    assert [axes.get_xlim() for axes in maps.axes] == [view[0]] * 2
 
 
 def _middles(values):

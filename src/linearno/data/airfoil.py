@@ -135,8 +135,8 @@ RECIPE = Recipe(
     "controls from -0.25 to 1.25, linear across from -0.1 to 0.1, with heights theta, the first 0, the "
     "others ~ U[-0.05, 0.05]; X, Y = nodes of a C-grid, Q = density, ux, uy, pressure, Mach number there",
     solver="finite volumes around the nodes, Roe's flux, van Albada's limiter along grid lines; implicit "
-    "march to a residual res of 1e-6 of the first; an airfoil whose flow does not become steady is drawn again: "
-    "draws is the draw that was kept, usually 1",
+    "march to a residual res of 1e-6 of the first; an airfoil whose flow does not become steady is drawn "
+    "again: draws is the draw that was kept, usually 1",
     units=dict.fromkeys(("X", "Y", "Q", "theta", "res"), "dimensionless") | {"draws": "count"},
     make=None,
     shapes=airfoil_shapes,

@@ -37,6 +37,7 @@ MAX_STEPS = 200
 REMEMBERED = 10  # steps that are mixed
 WARM, LATE = 20, 60  # steps after which they are where the residual is small, and in any case
 NEAR = 0.05  # of the first residual is small
+RIDGE, TINY = 1e-13, 1e-300  # so that steps that are alike do no harm
 LARGEST = 0.3  # relative change of density or pressure in a step
 
 
@@ -167,10 +168,11 @@ def _remember(going: Going, wish: State, number: int) -> Going:
 
 def _mixed(going: Going, wish: State) -> State:
     """Anderson's step: the one that the last ones, extrapolated as if all were linear, would end with."""
-    flat, moves = wish.flatten(1)[..., None], (going.moves + going.turns).mT
-    basis, triangle = torch.linalg.qr(going.turns.mT)
-    weights = torch.linalg.solve_triangular(triangle, basis.mT @ flat, upper=True)
-    return (flat - moves @ weights).view_as(wish)
+    flat, size = wish.flatten(1)[..., None], going.turns.norm(dim=2, keepdim=True) + TINY
+    turns, moves = going.turns / size, going.moves / size
+    ridge = RIDGE * torch.eye(REMEMBERED, dtype=turns.dtype, device=turns.device)
+    weights = torch.linalg.solve_ex(turns @ turns.mT + ridge, turns @ flat)[0]
+    return (flat - (moves + turns).mT @ weights).view_as(wish)
 
 
 def _moved(going: Going, step: State) -> Going:
