@@ -299,6 +299,15 @@ def test_an_airfoil_without_a_flow_is_drawn_again_from_its_own_stream(monkeypatc
     np.testing.assert_array_equal(found.Y[1], airfoil_nodes(found.theta[1], 45)[..., 1])
 
 
+def test_a_flow_that_wanders_about_is_sought_at_another_pace(monkeypatch):
+    bold = steady_flow.PACES[0]._replace(courant=1e-3)  # which will not get anywhere
+    monkeypatch.setattr(steady_flow, "PACES", (bold, *steady_flow.PACES))
+    monkeypatch.setattr(steady_flow, "COURANT", (1e-3,))
+    flow = solve_airfoil(grid(np.zeros(8)))
+    assert flow.reached[0] <= 1e-6
+    assert flow.steps[0] > steady_flow.MAX_STEPS
+
+
 def test_a_sample_that_is_never_solved_is_named(monkeypatch):
     monkeypatch.setattr(steady_flow, "MAX_STEPS", 5)
     with pytest.raises(SampleError, match="no flow found for 10 random airfoils") as caught:
@@ -308,7 +317,9 @@ def test_a_sample_that_is_never_solved_is_named(monkeypatch):
 
 def test_a_flow_that_does_not_become_steady_is_one_line_that_names_the_sample(monkeypatch):
     monkeypatch.setattr(steady_flow, "MAX_STEPS", 5)
-    with pytest.raises(SampleError, match=r"did not become steady in 5 steps: .*expected 1e-06") as caught:
+    with pytest.raises(
+        SampleError, match=r"did not become steady in 3 × 5 steps: .*expected 1e-06"
+    ) as caught:
         solve_airfoil(grid())
     assert caught.value.index == 0
     assert "\n" not in str(caught.value)

@@ -164,6 +164,6 @@ DATASETS.register("airfoil")(
         outputs=("Q",),
         channels=("Q",),
         published=tuple(PUBLISHED.values()),
-        seconds=12.0,
+        seconds=16.0,
     )
 )

@@ -32,13 +32,23 @@ Given = Float[Tensor, "..."]  # from a user, who gets a line about a wrong shape
 TOLERANCE = 1e-6  # on what flows out of all cells, against that at the start
 ROUNDING = 1e-12
 ROUND = 5  # steps with one matrix
-COURANT = (10.0, 30.0, 100.0, 1000.0)  # of the first rounds; the last stays
+COURANT = (10.0, 30.0, 100.0)  # of the first rounds; then that of the pace
 MAX_STEPS = 200
 REMEMBERED = 10  # steps that are mixed
-WARM, LATE = 20, 60  # steps after which they are where the residual is small, and in any case
-NEAR = 0.05  # of the first residual is small
+WARM = 20  # steps before that
 RIDGE, TINY = 1e-13, 1e-300  # so that steps that are alike do no harm
-LARGEST = 0.3  # relative change of density or pressure in a step
+
+
+class Pace(NamedTuple):
+    """How boldly to march: what ends most flows soon lets a few with strong shocks wander about."""
+
+    courant: float
+    near: float  # steps are mixed where less than this is left of the first residual,
+    late: int  # and after so many steps in any case
+    largest: float  # relative change of density or pressure in a step
+
+
+PACES = Pace(1000.0, 0.05, 60, 0.3), Pace(300.0, 0.02, 120, 0.3), Pace(1000.0, 0.05, 20, 0.1)
 
 
 class Steady(NamedTuple):
@@ -63,8 +73,9 @@ def solve_euler(nodes: Given, outside: Given, *, cut: int = 0) -> Steady:
         first = int((~is_solved(found)).nonzero()[0])
         raise SampleError(
             first,
-            f"the flow did not become steady in {MAX_STEPS} steps: {found.reached[first]:.1e} of the first "
-            f"residual is left, expected {TOLERANCE:g}; a smoother body or a finer grid may help",
+            f"the flow did not become steady in {len(PACES)} × {MAX_STEPS} steps: "
+            f"{found.reached[first]:.1e} of the first residual is left, expected {TOLERANCE:g}; "
+            "give a smoother body or another grid",
         )
     return found
 
@@ -74,17 +85,18 @@ def is_solved(found: Steady) -> Bool[Tensor, "B"]:
 
 
 def march(grid: Grid, outside: State) -> Steady:
-    """Flows that are steady, or have had all their steps: long ones first, then short ones."""
-    found = _march(grid, outside, COURANT)
-    left = ~is_solved(found)
-    if left.any():
-        again = _march(_some(grid, left), outside[left], COURANT[:-1])
-        found.state[left], found.reached[left] = again.state, again.reached
-        found.steps[left] += again.steps
+    """Flows that are steady, or have had all their steps at each pace."""
+    found = _march(grid, outside, PACES[0])
+    for pace in PACES[1:]:
+        left = ~is_solved(found)
+        if left.any():
+            again = _march(_some(grid, left), outside[left], pace)
+            found.state[left], found.reached[left] = again.state, again.reached
+            found.steps[left] += again.steps
     return found
 
 
-def _march(grid: Grid, outside: State, courant: tuple[float, ...]) -> Steady:
+def _march(grid: Grid, outside: State, pace: Pace) -> Steady:
     """One that is steady stays as it is while others go on."""
     going = _begin(grid, outside)
     found = Steady(
@@ -92,7 +104,7 @@ def _march(grid: Grid, outside: State, courant: tuple[float, ...]) -> Steady:
     )
     left = torch.arange(len(outside), device=outside.device)
     for start in range(0, MAX_STEPS, ROUND):
-        going = _round(going, start, courant[min(start // ROUND, len(courant) - 1)])
+        going = _round(going, start, pace)
         for all_, some in zip(found, (going.state, going.reached, going.steps), strict=True):
             all_[left] = some
         keep = (going.reached > TOLERANCE) & going.state.isfinite().flatten(1).all(dim=1)
@@ -135,16 +147,16 @@ def _begin(grid: Grid, outside: State) -> Going:
     return Going(grid, outside, outside, flux, scale, _size(flux) / scale, zero, memory, memory.clone(), None)
 
 
-def _round(going: Going, start: int, courant: float) -> Going:
+def _round(going: Going, start: int, pace: Pace) -> Going:
     """Some steps with one matrix."""
-    factors = _factors(going, courant)
+    factors = _factors(going, (*COURANT, pace.courant)[min(start // ROUND, len(COURANT))])
     for number in range(start, start + ROUND):
         wish = -solve(factors, going.flux.movedim(1, -1).float()).double().movedim(-1, 1).contiguous()
         going = _remember(going, wish, number)
         if number >= WARM:
-            ready = (going.reached < NEAR) | (number >= LATE)
+            ready = (going.reached < pace.near) | (number >= pace.late)
             wish = torch.where(ready[:, None, None, None], _mixed(going, wish), wish)
-        going = _moved(going, wish)
+        going = _moved(going, wish, pace.largest)
     return going
 
 
@@ -175,10 +187,10 @@ def _mixed(going: Going, wish: State) -> State:
     return (flat - (moves + turns).mT @ weights).view_as(wish)
 
 
-def _moved(going: Going, step: State) -> Going:
+def _moved(going: Going, step: State, largest: float) -> Going:
     """After a step, shortened where density or pressure would change too much; steady flows stay."""
     change = (step[:, ::3] / going.state[:, ::3]).flatten(1).abs().amax(dim=1)
-    share = (LARGEST / change).clamp(max=1)
+    share = (largest / change).clamp(max=1)
     on = going.reached > TOLERANCE
     moved = torch.where(on[:, None, None, None], going.state + share[:, None, None, None] * step, going.state)
     flux = residual(going.grid, moved, going.outside)
