@@ -33,7 +33,7 @@ RESOLUTION, POINTS = 45, 45 * 11
 
 
 def fill(root: Path, recipe=RECIPE, **settings) -> None:
-    plan = Plan.make({"seed": 0, "resolution": RESOLUTION, "sizes": SIZES} | settings)
+    plan = Plan.make({"seed": 1, "resolution": RESOLUTION, "sizes": SIZES} | settings)
     generate(recipe, root, plan, workers=1, tick=lambda n: None)
 
 
@@ -43,7 +43,7 @@ def finished(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("airfoil")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "in_order", lambda work, jobs, workers: (work(job) for job in jobs))
-        generate_airfoil(root, sizes=SIZES, resolution=RESOLUTION, seed=0, workers=1, tick=lambda n: None)
+        generate_airfoil(root, sizes=SIZES, resolution=RESOLUTION, seed=1, workers=1, tick=lambda n: None)
     return root
 
 
@@ -94,7 +94,7 @@ def test_points_run_outwards_and_then_around_the_airfoil_with_the_mach_number_th
     assert (train.coords.shape, train.inputs, test.targets.shape) == ((3, POINTS, 2), None, (2, POINTS, 1))
     assert (train.spec.coords, train.spec.inputs, train.spec.outputs) == (("x", "y"), (), ("mach",))
     assert (train.spec.grid, train.spec.scaled) == ((45, 11), ())
-    assert "seed 0, resolution 45" in source
+    assert "seed 1, resolution 45" in source
 
 
 def test_fewer_points_can_be_asked_for(finished):
@@ -199,7 +199,7 @@ def test_a_size_that_is_no_c_grid_is_told_by_the_command(tmp_path):
 
 def test_a_set_that_was_stopped_goes_on_to_the_same_bytes(serial, finished, tmp_path):
     sizes = {"train": 2}
-    plan = Plan.make({"seed": 0, "resolution": RESOLUTION, "sizes": sizes})
+    plan = Plan.make({"seed": 1, "resolution": RESOLUTION, "sizes": sizes})
     with pytest.raises(Stopped):
         generate(RECIPE, tmp_path, plan, workers=1, tick=stop_after(1))
     fill(tmp_path, sizes=sizes)
@@ -274,7 +274,7 @@ def test_a_recipe_trains_on_airfoils_and_keeps_the_places_of_each_case(finished,
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_makes_the_set_of_the_cpu_to_its_tolerance(finished, tmp_path):
     generate_airfoil(
-        tmp_path, sizes=SIZES, resolution=RESOLUTION, seed=0, workers=1, tick=lambda n: None, device="cuda"
+        tmp_path, sizes=SIZES, resolution=RESOLUTION, seed=1, workers=1, tick=lambda n: None, device="cuda"
     )
     for field in ("X", "Y", "theta"):
         np.testing.assert_array_equal(
