@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from linearno.viz import Case, case_figure, field_figure, png_bytes, strip_figure
+from linearno.viz import Case, case_figure, dominant_slices_figure, field_figure, png_bytes, strip_figure
 from linearno.viz.fields import limits
 from linearno.viz.mesh import corners, nearest_points, triangulate
 
@@ -105,6 +105,22 @@ def test_a_curved_pipe_is_drawn_to_scale_and_nothing_is_drawn_beside_it():
     assert figure.axes[0].collections[0].get_coordinates().shape == (22, 10, 2)
 
 
+def test_a_view_shows_its_part_of_the_domain_to_scale():
+    """An airfoil in a domain 80 times as large would be a dot."""
+    coords, view = 40 * grid_points(21, 11), ((-0.5, 1.5), (-0.5, 0.5))
+    figure = case_figure(Case(coords, coords[:, 0], coords[:, 0], grid=(21, 11), view=view))
+    for name in ("input: 231 points", "truth", "prediction", "absolute error"):
+        axes = panel(figure, name)
+        assert (axes.get_xlim(), axes.get_ylim(), axes.get_aspect()) == (*view, 1)
+    box = panel(figure, "truth").get_position()
+    width, height = box.width * figure.get_figwidth(), box.height * figure.get_figheight()
+    assert height / width == pytest.approx(0.5)
+    one = field_figure(coords, coords[:, 0], label="x", grid=(21, 11), view=view).axes[0]
+    assert (one.get_xlim(), one.get_ylim()) == view
+    maps = dominant_slices_figure(coords, np.zeros((1, 2, 231), dtype=int), grid=(21, 11), view=view)
+    assert [axes.get_xlim() for axes in maps.axes] == [view[0]] * 2
+
+
 def test_corners_of_a_uniform_grid_are_its_cell_edges():
     x = np.broadcast_to(np.arange(4.0)[:, None], (4, 3))
     np.testing.assert_allclose(corners(x), np.broadcast_to(np.arange(-0.5, 4)[:, None], (5, 4)))
@@ -177,7 +193,9 @@ def test_a_strip_keeps_the_scale_of_the_truth_however_far_off_the_prediction_is(
 
 def test_a_strip_shows_the_part_of_the_plane_that_it_is_asked_for():
     coords = grid_points(5, 7)
-    figure = strip_figure(Case(coords, coords[:, 0], coords[:, 1], grid=(5, 7), view=(0.0, 0.5, 1.0, 1.4)))
+    figure = strip_figure(
+        Case(coords, coords[:, 0], coords[:, 1], grid=(5, 7), view=((0.0, 0.5), (1.0, 1.4)))
+    )
     assert panel(figure, "truth").get_xlim() == (0, 0.5)
     assert panel(figure, "absolute error").get_ylim() == (1, 1.4)
 

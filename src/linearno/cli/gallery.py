@@ -175,7 +175,6 @@ def _shown(out: Path, name: str) -> Shown:
         run=_run(out, name),
         report=_report(out, name),
         solving=_solving(out, name),
-        view=exhibit.view,
     )
 
 

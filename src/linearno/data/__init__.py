@@ -1,5 +1,6 @@
 """Samples, what they hold, how they are scaled, and the benchmarks they come from."""
 
+from linearno.data.airfoil import AirfoilConfig
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
 from linearno.data.box import box_of, outside
 from linearno.data.burgers import BurgersConfig
@@ -14,6 +15,7 @@ from linearno.data.scaler import Scaler
 
 __all__ = [
     "DATASETS",
+    "AirfoilConfig",
     "Benchmark",
     "BurgersConfig",
     "DarcyConfig",

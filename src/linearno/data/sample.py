@@ -22,6 +22,7 @@ class FieldSpec(Config):
     grid: tuple[int, ...] | None = None  # (rows, columns[, layers]); points are its C-order flattening
     scaled: tuple[Part, ...] = ()  # which parts are standardised with statistics of the training split
     places: tuple[str, ...] = ()  # outputs that say where the points are, two or three for each frame
+    view: tuple[tuple[float, float], ...] | None = None  # bounds of each coordinate in pictures; all of it
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> "FieldSpec":

@@ -1,10 +1,21 @@
 """A run is a function with a name. One file for each benchmark; importing this room registers them all."""
 
 from linearno.experiment import RECIPES
-from linearno.recipes import burgers, darcy, demo, elasticity, gallery, navier_stokes, pipe, plasticity
+from linearno.recipes import (
+    airfoil,
+    burgers,
+    darcy,
+    demo,
+    elasticity,
+    gallery,
+    navier_stokes,
+    pipe,
+    plasticity,
+)
 
 __all__ = [
     "RECIPES",
+    "airfoil",
     "burgers",
     "darcy",
     "demo",

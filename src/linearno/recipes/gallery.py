@@ -29,7 +29,6 @@ class Exhibit:
     resolution: int  # of the solver
     seconds: int  # about, on two cores, to solve and to train
     scheme: str | None = None  # of a solver that has several; its usual one by default
-    view: tuple[float, float, float, float] | None = None  # x and y from, to: what a picture shows; all of it
 
     @property
     def question(self) -> str:
@@ -96,8 +95,8 @@ def plasticity() -> RunConfig:
     return small(
         "plasticity",
         PlasticityConfig(train=100, test=20, coords="aligned", die="aligned", source="generated"),
-        TRAINING.model_copy(update={"epochs": 40, "lr": 3e-3, "eval_batch": 2}),
-        Timed(channels=4, updates="batch"),
+        TRAINING.model_copy(update={"epochs": 16, "eval_batch": 2}),
+        Timed(channels=4),
         stem="conv",
         time=True,
     )

@@ -140,6 +140,7 @@ def field_case(found: Cases, place: int, channel: int) -> Case:
         grid=spec.grid,
         observed=None if found.observed is None else found.observed[place],
         over_time=len(spec.coords) == 2 and any(axis in TIME for axis in spec.coords),
+        view=spec.view,
     )
 
 

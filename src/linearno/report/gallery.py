@@ -36,7 +36,6 @@ class Shown:
     run: Path  # run folder
     report: Path  # the page on that run alone
     solving: float | None  # seconds
-    view: tuple[float, float, float, float] | None = None  # part of the plane that a picture shows
 
 
 def write_gallery(out: Path, shown: Sequence[Shown], notes: Mapping[str, str]) -> None:
@@ -111,4 +110,4 @@ def _strip(shown: Shown, run: Run) -> Figure | None:
     frame = run.task.frame
     channel = 0 if frame is None else len(found.spec.outputs) - frame + shown_channels(run)[-1]
     case = field_case(found, place, channel)
-    return strip_figure(replace(case, coords=found.points(place), view=shown.view))
+    return strip_figure(replace(case, coords=found.points(place)))

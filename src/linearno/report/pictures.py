@@ -155,18 +155,19 @@ def slices(run: Run) -> Markup | None:
 
 def _maps(run: str, found: Cases, letter: str, dominant: ndarray, weights: ndarray, verb: str) -> Markup:
     coords, grid = found.points(min(1, len(found.coords) - 1)), found.spec.grid
+    view = found.spec.view
     layers, heads, _ = weights.shape
     side = "from" if verb == "reads" else "to"
     whose = f"of every head and layer of {run}"
     pictures = [
         picture(
-            dominant_slices_figure(coords, dominant, grid=grid),
+            dominant_slices_figure(coords, dominant, grid=grid, view=view),
             alt=f"Dominant slice of {letter} {whose}",
             caption=f"Which slice a point {verb} most {side}: one colour, one slice. Colours are chosen anew "
             "in each panel, the largest region first; where slices are very many, the smallest share grey.",
         ),
         picture(
-            slice_weights_figure(coords, weights, grid=grid),
+            slice_weights_figure(coords, weights, grid=grid, view=view),
             alt=f"Weight {letter} of the most used slice {whose}",
             caption=f"The weight {letter} (dimensionless) of one slice, the most used of the head. Each "
             "panel has its own scale: dark is zero, bright its largest weight.",

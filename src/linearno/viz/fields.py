@@ -3,6 +3,7 @@
 Axes: N points, X coordinates (one may be time), R rows and Q columns of a grid, K observations.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -29,6 +30,7 @@ Coords = Float[ndarray, "N X"]
 Values = Float[ndarray, "N"]
 Grid = tuple[int, ...] | None
 Limits = tuple[float, float]
+View = tuple[Limits, ...] | None  # bounds of each coordinate; None shows all
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,12 @@ class Case:
     grid: Grid = None
     observed: Integer[ndarray, "K"] | None = None  # the points whose true values are the input
     over_time: bool = False  # one of two coordinates is time: they have no common scale
-    view: tuple[float, float, float, float] | None = None  # x and y from, to: the part of a plane to look at
+    view: View = None
 
 
 def case_figure(case: Case, *, title: str = "") -> Figure:
     """Input, truth, prediction, |error|: truth and prediction on one scale, the error on its own."""
-    figure, panels = _panels(case.coords, 4, over_time=case.over_time)
+    figure, panels = _panels(case.coords, 4, over_time=case.over_time, view=case.view)
     figure.suptitle(literal(title), fontsize=FONT + 1)
     both = limits(case.truth, case.prediction)
     error = np.abs(case.prediction - case.truth)
@@ -63,6 +65,7 @@ def case_figure(case: Case, *, title: str = "") -> Figure:
         _finish(axes, name, case.output_label)
     _draw_input(panels[0], case, both)
     _name_axes(panels, case.axis_labels)
+    show_only(panels, case.view)
     return figure
 
 
@@ -71,8 +74,7 @@ def strip_figure(case: Case) -> Figure:
 
     Truth and prediction have the scale of the truth: a prediction that is far off must not hide it.
     """
-    view = case.coords if case.view is None else np.array(case.view, dtype=float).reshape(2, 2).T
-    figure, panels = _panels(view, 3, over_time=case.over_time, most=3)
+    figure, panels = _panels(case.coords, 3, over_time=case.over_time, view=case.view, most=3)
     figure.suptitle(literal(case.output_label), fontsize=FONT + 1)
     scale, error = limits(case.truth), np.abs(case.prediction - case.truth)
     for axes, name, values, of, colors in (
@@ -81,10 +83,9 @@ def strip_figure(case: Case) -> Figure:
         (panels[2], "absolute error", error, (0.0, limits(error)[1]), ERROR),
     ):
         draw_field(axes, case.coords, values, case.grid, of, colors)
-        if case.view is not None:
-            axes.set(xlim=case.view[:2], ylim=case.view[2:])
         _finish(axes, name, "")
     _name_axes(panels, case.axis_labels)
+    show_only(panels, case.view)
     for axes in panels[1:]:
         if axes.get_subplotspec().is_first_row():  # in a row one name serves all, and has room
             axes.set_xlabel("")
@@ -113,12 +114,14 @@ def field_figure(
     axis_labels: tuple[str, ...] = ("x", "y", "z"),
     grid: Grid = None,
     title: str = "",
+    view: View = None,
 ) -> Figure:
     """One field with its colour bar."""
-    figure, panels = _panels(coords, 1)
+    figure, panels = _panels(coords, 1, view=view)
     draw_field(panels[0], coords, values, grid, limits(values), FIELD)
     _finish(panels[0], title, label)
     _name_axes(panels, axis_labels)
+    show_only(panels, view)
     return figure
 
 
@@ -187,23 +190,30 @@ def dot_size(points: int, inches: float = 2.4) -> float:
     return float(np.clip((72 * inches) ** 2 / points, 1, 60))
 
 
-def shape_of(coords: Coords) -> tuple[float, bool]:
+def show_only(panels: Sequence[Any], view: View) -> None:
+    """The part of two coordinates that there is to see, where most of the points lie."""
+    for axes in panels:
+        if view is not None and len(view) == 2:
+            axes.set(xlim=view[0], ylim=view[1])
+
+
+def shape_of(coords: Coords, view: View = None) -> tuple[float, bool]:
     """Height over width of a panel, and whether both axes have one scale in it."""
     if coords.shape[1] != 2:
         return (0.7 if coords.shape[1] == 1 else 1.0), False
-    width, height = np.ptp(coords, axis=0)
+    width, height = np.ptp(coords if view is None else np.array(view).T, axis=0)
     ratio = float(height / width) if width > 0 and height > 0 else 1.0
     return (ratio, True) if 0.1 <= ratio <= 2 else (0.8, False)
 
 
 def _panels(
-    coords: Coords, count: int, *, over_time: bool = False, most: int = 2
+    coords: Coords, count: int, *, over_time: bool = False, view: View = None, most: int = 2
 ) -> tuple[Figure, list[Any]]:
     """A figure with `count` panels: in `most` columns, or one above the other where they are flat.
 
     Placed by hand, in inches: layout engines know neither equal scales nor what stands below a panel.
     """
-    ratio, equal = (SPACE_TIME, False) if over_time else shape_of(coords)
+    ratio, equal = (SPACE_TIME, False) if over_time else shape_of(coords, view)
     columns = 1 if ratio < FLAT else min(count, most)
     rows = ceil(count / columns)
     left, between, right = MARGINS_ACROSS[min(coords.shape[1], 3) - 1]

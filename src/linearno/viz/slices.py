@@ -12,7 +12,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from numpy import ndarray
 
-from linearno.viz.fields import FIELD, Grid, shape_of
+from linearno.viz.fields import FIELD, Grid, View, shape_of, show_only
 from linearno.viz.mesh import corners, nearest_points
 from linearno.viz.style import FONT, WIDTH, dress, legend_below, literal, new_figure, run_color, whole_numbers
 
@@ -34,18 +34,20 @@ class RankSet:
 
 
 def dominant_slices_figure(
-    coords: Coords, dominant: Integer[ndarray, "L H N"], *, grid: Grid = None
+    coords: Coords, dominant: Integer[ndarray, "L H N"], *, grid: Grid = None, view: View = None
 ) -> Figure:
     """Layers by heads: each point in the colour of the slice with the largest weight there.
 
     Within a panel the slices that win at most points get a colour each, the others share grey.
     """
-    return _small_multiples(coords, np.apply_along_axis(_by_size, -1, dominant), grid, _categories)
+    return _small_multiples(coords, np.apply_along_axis(_by_size, -1, dominant), grid, view, _categories)
 
 
-def slice_weights_figure(coords: Coords, weights: Float[ndarray, "L H N"], *, grid: Grid = None) -> Figure:
+def slice_weights_figure(
+    coords: Coords, weights: Float[ndarray, "L H N"], *, grid: Grid = None, view: View = None
+) -> Figure:
     """Layers by heads: the weight of one slice at each point, from zero to the panel's largest."""
-    return _small_multiples(coords, weights, grid, _from_zero)
+    return _small_multiples(coords, weights, grid, view, _from_zero)
 
 
 def rank_figure(runs: Sequence[RankSet]) -> Figure:
@@ -85,13 +87,13 @@ def _from_zero(values: ndarray) -> dict[str, Any]:
 
 
 def _small_multiples(
-    coords: Coords, values: ndarray, grid: Grid, look: Callable[[ndarray], dict[str, Any]]
+    coords: Coords, values: ndarray, grid: Grid, view: View, look: Callable[[ndarray], dict[str, Any]]
 ) -> Figure:
     """A bare panel for each layer (row) and head (column), placed by hand: layout engines are slow here."""
     layers, heads, _ = values.shape
     plane = _plane(coords)
     draw = _painter(plane, grid if coords.shape[1] == 2 else None)
-    ratio, equal = shape_of(plane)
+    ratio, equal = shape_of(plane, view)
     width = max(WIDTH, heads + 0.6)
     font = FONT * width / WIDTH  # a wider figure is shown smaller
     left, top = 2.4 * font / 72, 2 * font / 72
@@ -110,6 +112,7 @@ def _small_multiples(
         if head == 0:
             words, turn = (f"{layer + 1}", "horizontal") if low else (f"layer {layer + 1}", "vertical")
             axes.set_ylabel(words, fontsize=font, rotation=turn, ha="right" if low else "center")
+    show_only(list(panels.flat), view)
     return figure
 
 

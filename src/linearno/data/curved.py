@@ -1,0 +1,105 @@
+"""Sets on grids that follow a geometry: places `X` and `Y` and fields `Q` at the nodes of every sample."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from linearno.core.errors import UserError
+from linearno.data.benchmark import FieldData
+from linearno.data.card import open_array, require_finite
+from linearno.data.sample import FieldSpec
+from linearno.data.sources import Source, choose_source, complaints, how_to_make, require_samples
+from linearno.data.stored import Files, Stored, open_stored, read_finite
+
+
+class Curved(NamedTuple):
+    files: Files
+    published: dict[str, str]  # field → file with all samples
+    channels: tuple[str, ...]  # of Q
+
+
+def open_curved(
+    kind: Curved, root: Path, source: Source, sizes: Mapping[str, int], first: Callable[[int], int]
+) -> tuple[list[Stored], str]:
+    """The arrays of both splits, train before test, and where they come from.
+
+    `first(held)` is the first sample to test on of a published file that holds so many.
+    """
+    if choose_source(root, source, kind.published.values()) == "generated":
+        return open_stored(kind.files, root, "generated")
+    fields = published_fields(kind, root)
+    start = first(fields[0].shape[0])
+    words = f"published files {', '.join(kind.published.values())} in {root}"
+    both = [field._replace(split=split) for split in ("train", "test") for field in fields]
+    return both, f"{words}, tested on samples {start} to {start + sizes['test'] - 1}"
+
+
+def published_fields(kind: Curved, root: Path) -> list[Stored]:
+    how = f"fetch the published files again, or {how_to_make(kind.files.benchmark, root)}"
+    arrays = []
+    for field, name in kind.published.items():
+        array = open_array(root / name, how=how)
+        arrays.append(Stored("both", field, root / name, array.shape, array.__getitem__))
+    return arrays
+
+
+def require_channels(array: Stored, kind: Curved) -> None:
+    """Of an array whose axes are as many as they should be."""
+    if array.field == "Q" and array.shape[1] != len(kind.channels):
+        raise UserError(
+            f"{array.path}: Q has {array.shape[1]} channels; expected {len(kind.channels)}: "
+            f"{', '.join(kind.channels)}"
+        )
+
+
+def require_same_samples(arrays: list[Stored], sizes: Mapping[str, int]) -> None:
+    """Every field has the same samples of a split, and enough of them."""
+    for array in arrays:
+        held, first = array.shape[0], next(other for other in arrays if other.split == array.split)
+        if held != first.shape[0]:
+            raise UserError(
+                f"{array.path} holds {held} samples of {array.field}, but {first.path} holds "
+                f"{first.shape[0]} of {first.field}; expected as many"
+            )
+        here = {other.split: sizes[other.split] for other in arrays if other.path == array.path}
+        require_samples(array.path, array.field, held, here)
+
+
+def samples_of_split(
+    arrays: list[Stored], split: str, sizes: Mapping[str, int], first: Callable[[int], int]
+) -> slice:
+    """Which samples of its file a split takes: a file of its own is read from the start."""
+    paths = {array.path for array in arrays if array.field == "Q"}
+    if split == "train" or len(paths) == 2:
+        return slice(0, sizes[split])
+    start = first(arrays[-1].shape[0])
+    return slice(start, start + sizes[split])
+
+
+def read_curved(
+    fields: Mapping[str, Stored], spec: FieldSpec, samples: slice, *, stride: int, channel: int, how: str
+) -> FieldData:
+    """The asked-for samples of a split, every `stride`-th node, and one channel of Q as the target."""
+    every = slice(None, None, stride)
+    x, y = (read_finite(fields[field], (samples, every, every), how=how) for field in "XY")
+    target = read_finite(fields["Q"], (samples, slice(channel, channel + 1), every, every), how=how)
+    return FieldData(spec, torch.stack([x, y], dim=-1).flatten(1, 2), None, target.flatten(1)[..., None])
+
+
+def published_problems(
+    kind: Curved, root: Path, require_shape: Callable[[Stored, list[Stored]], None]
+) -> Iterator[str]:
+    """What is wrong with the published files, a line each."""
+    try:
+        arrays = published_fields(kind, root)
+    except UserError as error:
+        yield str(error)
+        return
+
+    def check(array: Stored) -> None:
+        require_shape(array, arrays)
+        require_finite(array.read((slice(None),)), f"{array.path}: {array.field}", how="fetch the file again")
+
+    yield from complaints(check, arrays)

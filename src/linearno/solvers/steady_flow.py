@@ -1,0 +1,240 @@
+"""Steady flow of a gas on structured grids, many at once: a march in pseudo-time to where nothing changes.
+
+Axes: B samples, I × J nodes, H steps that are remembered. States and fluxes are float64; the matrix of an
+implicit step, which decides how fast the march ends but not where, is float32.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Float64
+from torch import Tensor
+
+from linearno.core.errors import SampleError, UserError
+from linearno.solvers.euler import (
+    Blocks,
+    Grid,
+    Nodes,
+    Sides,
+    State,
+    blocks_of,
+    conserved_by_state,
+    grid_of,
+    quad_areas,
+    residual,
+    wave_speeds,
+)
+from linearno.solvers.folded import SPRING, Factors, factorise, solve
+
+Given = Float[Tensor, "..."]  # from a user, who gets a line about a wrong shape
+
+TOLERANCE = 1e-6  # on what flows out of all cells, against that at the start
+ROUNDING = 1e-12
+ROUND = 5  # steps with one matrix
+COURANT = (10.0, 30.0, 100.0)  # of the first rounds; then that of the pace
+MAX_STEPS = 200
+REMEMBERED = 10  # steps that are mixed
+WARM = 20  # steps before that
+RIDGE, TINY = 1e-13, 1e-300  # so that steps that are alike do no harm
+
+
+class Pace(NamedTuple):
+    """How boldly to march: what ends most flows soon lets a few with strong shocks wander about."""
+
+    courant: float
+    near: float  # steps are mixed where less than this is left of the first residual,
+    late: int  # and after so many steps in any case
+    largest: float  # relative change of density or pressure in a step
+
+
+PACES = Pace(1000.0, 0.05, 60, 0.3), Pace(300.0, 0.02, 120, 0.3), Pace(1000.0, 0.05, 20, 0.1)
+
+
+class Steady(NamedTuple):
+    """`state` is density, velocity and pressure; `reached` is what still flows out, against the start."""
+
+    state: State
+    reached: Float64[Tensor, "B"]
+    steps: Float64[Tensor, "B"]
+
+
+def solve_euler(nodes: Given, outside: Given, *, cut: int = 0) -> Steady:
+    """Solve  ∇·F(W) = 0  for a gas with γ = 1.4 from W = `outside`, which stays so at the far field.
+
+    `nodes` (B, I, J, 2) with an odd I, J to the right of I: the first line is a wall but for its first and
+    last `cut` nodes, which are the same points. `outside` (B, 4, I, J) is density, velocity, pressure. Second
+    order but at shocks. Each step solves the linear system of a first-order scheme directly, and Anderson's
+    method mixes the steps.
+    """
+    _require(nodes, outside, cut)
+    found = march(grid_of(nodes.double(), cut), outside.double())
+    if not is_solved(found).all():
+        first = int((~is_solved(found)).nonzero()[0])
+        raise SampleError(
+            first,
+            f"the flow did not become steady in {len(PACES)} × {MAX_STEPS} steps: "
+            f"{found.reached[first]:.1e} of the first residual is left, expected {TOLERANCE:g}; "
+            "give a smoother body or another grid",
+        )
+    return found
+
+
+def is_solved(found: Steady) -> Bool[Tensor, "B"]:
+    return found.reached <= TOLERANCE
+
+
+def march(grid: Grid, outside: State) -> Steady:
+    """Flows that are steady, or have had all their steps at each pace."""
+    found = _march(grid, outside, PACES[0])
+    for pace in PACES[1:]:
+        left = ~is_solved(found)
+        if left.any():
+            again = _march(_some(grid, left), outside[left], pace)
+            found.state[left], found.reached[left] = again.state, again.reached
+            found.steps[left] += again.steps
+    return found
+
+
+def _march(grid: Grid, outside: State, pace: Pace) -> Steady:
+    """One that is steady stays as it is while others go on."""
+    going = _begin(grid, outside)
+    found = Steady(
+        outside.clone(), torch.full_like(going.reached, torch.inf), torch.zeros_like(going.reached)
+    )
+    left = torch.arange(len(outside), device=outside.device)
+    for start in range(0, MAX_STEPS, ROUND):
+        going = _round(going, start, pace)
+        for all_, some in zip(found, (going.state, going.reached, going.steps), strict=True):
+            all_[left] = some
+        keep = (going.reached > TOLERANCE) & going.state.isfinite().flatten(1).all(dim=1)
+        if not keep.any():
+            break
+        if not keep.all():
+            left, going = left[keep], going.only(keep)
+    return found
+
+
+@dataclass(frozen=True)
+class Going:
+    """Flows on their way, and the last steps of each: where they were and where each step wanted to go."""
+
+    grid: Grid
+    outside: State
+    state: State
+    flux: State
+    scale: Float64[Tensor, "B"]  # of the first flux
+    reached: Float64[Tensor, "B"]
+    steps: Float64[Tensor, "B"]
+    moves: Float64[Tensor, "B H n"]  # from each state to the next
+    turns: Float64[Tensor, "B H n"]  # from each wish to the next
+    last: tuple[Tensor, Tensor] | None  # state and wish before
+
+    def only(self, keep: Bool[Tensor, "B"]) -> "Going":
+        parts = {name: getattr(self, name)[keep] for name in PER_SAMPLE}
+        last = None if self.last is None else (self.last[0][keep], self.last[1][keep])
+        return replace(self, grid=_some(self.grid, keep), last=last, **parts)
+
+
+PER_SAMPLE = ("outside", "state", "flux", "scale", "reached", "steps", "moves", "turns")
+
+
+def _begin(grid: Grid, outside: State) -> Going:
+    flux = residual(grid, outside, outside)
+    memory = outside.new_zeros(len(outside), REMEMBERED, outside[0].numel())
+    scale = _size(flux) + ROUNDING / TOLERANCE
+    zero = torch.zeros_like(scale)
+    return Going(grid, outside, outside, flux, scale, _size(flux) / scale, zero, memory, memory.clone(), None)
+
+
+def _round(going: Going, start: int, pace: Pace) -> Going:
+    """Some steps with one matrix."""
+    factors = _factors(going, (*COURANT, pace.courant)[min(start // ROUND, len(COURANT))])
+    for number in range(start, start + ROUND):
+        wish = -solve(factors, going.flux.movedim(1, -1).float()).double().movedim(-1, 1).contiguous()
+        going = _remember(going, wish, number)
+        if number >= WARM:
+            ready = (going.reached < pace.near) | (number >= pace.late)
+            wish = torch.where(ready[:, None, None, None], _mixed(going, wish), wish)
+        going = _moved(going, wish, pace.largest)
+    return going
+
+
+def _factors(going: Going, courant: float) -> Factors:
+    """Of an implicit step of that Courant number with the first-order scheme."""
+    blocks = blocks_of(going.grid, going.state, going.outside)
+    inertia = wave_speeds(going.grid, going.state)[..., None, None] * conserved_by_state(going.state)
+    blocks = blocks._replace(own=blocks.own + inertia / courant)
+    half = Blocks(*(part.float() for part in blocks))
+    return factorise(half, (SPRING * inertia).float(), int(going.grid.cut.sum()) // 2)
+
+
+def _remember(going: Going, wish: State, number: int) -> Going:
+    if going.last is not None:
+        state, before = going.last
+        place = number % REMEMBERED
+        going.moves[:, place] = (going.state - state).flatten(1)
+        going.turns[:, place] = (wish - before).flatten(1)
+    return replace(going, last=(going.state, wish))
+
+
+def _mixed(going: Going, wish: State) -> State:
+    """Anderson's step: the one that the last ones, extrapolated as if all were linear, would end with."""
+    flat, size = wish.flatten(1)[..., None], going.turns.norm(dim=2, keepdim=True) + TINY
+    turns, moves = going.turns / size, going.moves / size
+    ridge = RIDGE * torch.eye(REMEMBERED, dtype=turns.dtype, device=turns.device)
+    weights = torch.linalg.solve_ex(turns @ turns.mT + ridge, turns @ flat)[0]
+    return (flat - (moves + turns).mT @ weights).view_as(wish)
+
+
+def _moved(going: Going, step: State, largest: float) -> Going:
+    """After a step, shortened where density or pressure would change too much; steady flows stay."""
+    change = (step[:, ::3] / going.state[:, ::3]).flatten(1).abs().amax(dim=1)
+    share = (largest / change).clamp(max=1)
+    on = going.reached > TOLERANCE
+    moved = torch.where(on[:, None, None, None], going.state + share[:, None, None, None] * step, going.state)
+    flux = residual(going.grid, moved, going.outside)
+    return replace(going, state=moved, flux=flux, reached=_size(flux) / going.scale, steps=going.steps + on)
+
+
+def _size(flux: State) -> Float64[Tensor, "B"]:
+    return flux.flatten(1).norm(dim=1)
+
+
+def _some(grid: Grid, keep: Bool[Tensor, "B"]) -> Grid:
+    along, across = (Sides(*(part[keep] for part in side)) for side in (grid.along, grid.across))
+    ends = (grid.ends[0][keep], grid.ends[1][keep])
+    return Grid(grid.cut, grid.volume[keep], along, across, grid.wall[keep], grid.far[keep], ends)
+
+
+def _require(nodes: Given, outside: Given, cut: int) -> None:
+    fits = nodes.dim() == 4 and nodes.shape[-1] == 2 and nodes.shape[1] % 2 == 1
+    if not fits or nodes.shape[1] < 5 or nodes.shape[2] < 3 or 2 * cut > nodes.shape[1]:
+        raise UserError(
+            f"expected nodes (samples, n, m, 2) with an odd n from 5 and m from 3, of which 2 × {cut} are "
+            f"paired, got {tuple(nodes.shape)}"
+        )
+    expected = (len(nodes), 4, *nodes.shape[1:3])
+    if tuple(outside.shape) != expected or not (outside[:, ::3] > 0).all() or not outside.isfinite().all():
+        raise UserError(
+            f"expected density, velocity and pressure {expected}, finite and the first and last above zero, "
+            f"got {tuple(outside.shape)}"
+        )
+    require_grid(nodes.double(), cut)
+
+
+def require_grid(nodes: Nodes, cut: int) -> None:
+    """No quad of the grid may be turned over, and what is there twice must lie at the same place."""
+    finite = nodes.isfinite().flatten(1).all(dim=1)
+    folded = (quad_areas(nodes) <= 0).flatten(1).any(dim=1)
+    apart = (nodes[:, :cut, 0] != nodes[:, nodes.shape[1] - cut :, 0].flip(1)).flatten(1).any(dim=1)
+    for wrong, words in (
+        (~finite, "expected finite nodes, got NaN or infinity"),
+        (
+            folded,
+            "the grid folds over itself: each quad needs an area, and its rows to the right of its lines",
+        ),
+        (apart, f"the first and last {cut} nodes of the first line are not the same points"),
+    ):
+        if wrong.any():
+            raise SampleError(int(wrong.nonzero()[0]), words)

@@ -1,0 +1,373 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from linearno.core.errors import SampleError, UserError
+from linearno.solvers import airfoil, euler, folded, steady_flow
+from linearno.solvers.airfoil import (
+    airfoil_nodes,
+    airfoil_samples,
+    draw_heights,
+    forces,
+    lift_of,
+    naca0012,
+    paired_nodes,
+    solve_airfoil,
+    stream,
+)
+from linearno.solvers.euler import blocks_of, grid_of, mach, residual, roe, wall_flux
+from linearno.solvers.steady_flow import Steady, solve_euler
+
+CPU = torch.device("cpu")
+FLOW = Path(__file__).parents[1] / "fixtures" / "airfoil_flow.npz"
+HEIGHTS = np.array([0, 0.02, -0.03, 0.04, -0.02, 0.03, 0.01, -0.04])
+MIRROR = torch.tensor([1.0, 1, -1, 1], dtype=torch.float64)[:, None, None]
+
+
+def grid(heights=HEIGHTS, resolution: int = 45) -> torch.Tensor:
+    return torch.from_numpy(airfoil_nodes(heights, resolution))[None]
+
+
+def samples(seeds, resolution: int = 45, device: torch.device = CPU) -> airfoil.Airfoils:
+    return airfoil_samples([np.random.default_rng(seed) for seed in seeds], resolution, device)
+
+
+def disturbed(nodes: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    """The stream with random changes, the same at both nodes of each pair."""
+    torch.manual_seed(seed)
+    state = stream(nodes) + 0.1 * torch.rand(len(nodes), 4, *nodes.shape[1:3], dtype=torch.float64)
+    return folded.paired(state.movedim(1, -1), paired_nodes(nodes.shape[1])).movedim(-1, 1).contiguous()
+
+
+@pytest.fixture(scope="module")
+def symmetric() -> tuple[torch.Tensor, Steady]:
+    nodes = grid(np.zeros(8))
+    return nodes, solve_airfoil(nodes)
+
+
+def quarter_ring(size: int) -> torch.Tensor:
+    angle, radius = np.linspace(0, np.pi / 2, 2 * size + 1)[:, None], np.linspace(1, 1.384, size + 1)
+    return torch.from_numpy(np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1))[None]
+
+
+def supersonic_vortex(nodes: torch.Tensor) -> torch.Tensor:
+    """Isentropic, along circles, with Mach number 2.25 at radius 1."""
+    (x, y), fastest = nodes.unbind(-1), 2.25
+    r = torch.hypot(x, y)
+    density = (1 + 0.2 * fastest**2 * (1 - r**-2)) ** 2.5
+    return torch.stack([density, -fastest * y / r**2, fastest * x / r**2, density**1.4 / 1.4], dim=1)
+
+
+def test_order_two_for_a_vortex_along_a_curved_wall():
+    sizes, errors = [6, 12, 24], []
+    for size in sizes:
+        nodes = quarter_ring(size)
+        exact, area = supersonic_vortex(nodes), grid_of(nodes, 0).volume
+        error = ((solve_euler(nodes, exact).state - exact) ** 2 * area[:, None]).sum().sqrt()
+        errors.append(float(error))
+    order = -np.polyfit(np.log(sizes), np.log(errors), 1)[0]
+    assert abs(order - 2) < 0.2, f"measured order {order:.2f}, errors {errors}"
+
+
+def test_the_stream_alone_stays_as_it_is_to_rounding():
+    nodes = grid(resolution=221)
+    flux = residual(grid_of(nodes, 51), stream(nodes), stream(nodes))
+    on_wall = torch.zeros(221, 51, dtype=torch.bool)
+    on_wall[50:171, 0] = True
+    assert flux[..., ~on_wall].abs().max() < 1e-13
+    assert flux[..., on_wall].abs().max() > 1e-3
+
+
+def test_a_cell_is_closed_and_all_cells_fill_the_domain():
+    nodes = grid()
+    cells, quads = grid_of(nodes, 11), euler.quad_areas(nodes)
+    once = torch.ones(45, 11, dtype=torch.bool)
+    once[-11:, 0] = False  # pairs are counted at their first node
+    torch.testing.assert_close(cells.volume[0, once].sum(), quads.sum())
+    assert (quads > 0).all()
+
+
+def test_what_leaves_all_cells_leaves_through_the_border():
+    nodes = grid()
+    cells, state, outside = grid_of(nodes, 11), disturbed(nodes), stream(nodes)
+    flux = residual(cells, state, outside)
+    flux[:, :, -11:, 0] = 0  # pairs are counted at their first node
+    border = [
+        wall_flux(state[..., :1], cells.wall),
+        roe(state[..., -1:], outside[..., -1:], cells.far),
+        roe(state[:, :, :1], outside[:, :, :1], cells.ends[0]),
+        roe(state[:, :, -1:], outside[:, :, -1:], cells.ends[1]),
+    ]
+    total = sum(part.sum(dim=(2, 3)) for part in border)
+    torch.testing.assert_close(flux.sum(dim=(2, 3)), total, rtol=1e-12, atol=1e-12)
+
+
+def test_roes_flux_is_the_gas_between_equal_states_and_the_same_seen_from_both_sides():
+    torch.manual_seed(0)
+    left, right = (1 + torch.rand(2, 4, 3, 5, dtype=torch.float64) for _ in range(2))
+    normal = torch.randn(2, 2, 3, 5, dtype=torch.float64)
+    torch.testing.assert_close(roe(left, right, normal), -roe(right, left, -normal))
+    density, u, v, p = left.unbind(1)
+    through = density * (u * normal[:, 0] + v * normal[:, 1])
+    enthalpy = 3.5 * p / density + (u**2 + v**2) / 2
+    parts = [through, through * u + p * normal[:, 0], through * v + p * normal[:, 1], through * enthalpy]
+    torch.testing.assert_close(roe(left, left, normal), torch.stack(parts, dim=1))
+
+
+def test_blocks_are_the_slopes_of_the_scheme_without_reconstruction(monkeypatch):
+    nodes = grid()
+    cells, state, outside = grid_of(nodes, 11), disturbed(nodes), stream(nodes)
+    change = disturbed(nodes, seed=1) - stream(nodes)
+    monkeypatch.setattr(
+        euler,
+        "_at_faces",
+        lambda state, sides, axis, cut: (
+            state.narrow(axis, 0, state.shape[axis] - 1),
+            state.narrow(axis, 1, state.shape[axis] - 1),
+        ),
+    )
+    slope = (residual(cells, state + 1e-6 * change, outside) - residual(cells, state, outside)) / 1e-6
+    blocks, x = blocks_of(cells, state, outside), change.movedim(1, -1)[..., None]
+    product = blocks.own @ x
+    product[:, 1:] += blocks.before[:, 1:] @ x[:, :-1]
+    product[:, :-1] += blocks.after[:, :-1] @ x[:, 1:]
+    product[:, :, 1:] += blocks.below[:, :, 1:] @ x[:, :, :-1]
+    product[:, :, :-1] += blocks.above[:, :, :-1] @ x[:, :, 1:]
+    product = euler.shared(product[..., 0].movedim(-1, 1).contiguous(), cells.cut)
+    torch.testing.assert_close(product, slope, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("cut", [0, 2])
+def test_elimination_by_columns_agrees_with_a_dense_solver(cut, monkeypatch):
+    monkeypatch.setattr(folded, "BASE", 2)
+    torch.manual_seed(0)
+    i, j = 7, 3
+    parts = [torch.randn(2, i, j, 4, 4, dtype=torch.float64) for _ in range(5)]
+    parts[0] += 20 * torch.eye(4, dtype=torch.float64)
+    number = torch.arange(i * j).view(i, j)
+    number[i - cut :, 0] = number[:cut, 0].flip(0)
+    matrix = torch.zeros(2, i * j, i * j, 4, 4, dtype=torch.float64)
+    for a in range(i):
+        for b in range(j):
+            places = ((a, b), (a - 1, b), (a + 1, b), (a, b - 1), (a, b + 1))
+            for (c, d), part in zip(places, parts, strict=True):
+                if 0 <= c < i and 0 <= d < j:
+                    matrix[:, number[a, b], number[c, d]] += part[:, a, b]
+    right = torch.randn(2, i * j, 4, dtype=torch.float64)[:, number]
+    used = number.unique()
+    dense = matrix[:, used][:, :, used].transpose(2, 3).reshape(2, 4 * len(used), -1)
+    first = [int((number == at).nonzero()[0] @ torch.tensor([j, 1])) for at in used]
+    solution = torch.linalg.solve(dense, right.flatten(1, 2)[:, first].flatten(1))
+    spring = 1e7 * torch.eye(4, dtype=torch.float64).expand(2, i, j, 4, 4)
+    found = folded.solve(folded.factorise(euler.Blocks(*parts), spring, cut), right)
+    torch.testing.assert_close(found.flatten(1, 2)[:, first].flatten(1), solution, rtol=1e-4, atol=1e-6)
+
+
+def test_a_symmetric_airfoil_has_no_lift_and_a_symmetric_flow(symmetric):
+    nodes, flow = symmetric
+    drag, lift = forces(nodes, flow.state)[0]
+    assert abs(lift) < 1e-8
+    assert 0 < drag < 0.1
+    torch.testing.assert_close(flow.state[0], flow.state[0].flip(1) * MIRROR, rtol=0, atol=1e-7)
+
+
+def test_the_mirror_image_of_an_airfoil_has_the_mirror_image_of_its_flow():
+    up, down = solve_airfoil(grid()), solve_airfoil(grid(-HEIGHTS[::-1]))
+    torch.testing.assert_close(down.state, up.state.flip(2) * MIRROR, rtol=0, atol=1e-4)
+    assert forces(grid(), up.state)[0, 1] != 0
+
+
+def test_drag_falls_as_the_grid_is_refined(symmetric):
+    """What is left of it in the limit is the work of the shocks: 0.0085 or so."""
+    drags = [
+        float(forces(*pair)[0, 0]) for pair in ((symmetric[0], symmetric[1].state), solved(np.zeros(8), 89))
+    ]
+    assert drags[1] < 0.7 * drags[0]
+
+
+def solved(heights: np.ndarray, resolution: int) -> tuple[torch.Tensor, torch.Tensor]:
+    nodes = grid(heights, resolution)
+    return nodes, solve_airfoil(nodes).state
+
+
+def test_a_flow_is_steady_after_its_march(symmetric):
+    nodes, flow = symmetric
+    cells, outside = grid_of(nodes, 11), stream(nodes)
+    left = residual(cells, flow.state, outside).norm() / residual(cells, outside, outside).norm()
+    assert left < 1e-6
+    assert flow.reached[0] == pytest.approx(float(left), rel=1e-4)
+    assert 20 < flow.steps[0] < 150
+
+
+def test_the_kept_flow_at_full_size_is_steady_and_transonic_as_the_published_ones():
+    """Published samples: about 5 % of nodes supersonic, p/ρ^1.4 spread by about 0.01, Mach numbers from below
+    0.2 to 1.4 or so; the residual of the stream about 0.12. The kept flow is rounded to float32."""
+    kept = np.load(FLOW)
+    nodes, state = grid(kept["theta"], 221), torch.from_numpy(kept["state"].astype(float))[None]
+    cells, outside = grid_of(nodes, 51), stream(nodes)
+    first = residual(cells, outside, outside)
+    near = residual(cells, state, outside)[..., :40]  # far away cells are large, and rounding with them
+    assert near.norm() < 2e-4 * first.norm()
+    assert 0.1 < first.norm() < 0.16
+    speed = mach(state)
+    assert speed.min() < 0.2
+    assert 1.3 < speed.max() < 1.7
+    assert 0.03 < (speed > 1).double().mean() < 0.1
+    assert 0.007 < (state[:, 3] / state[:, 0] ** 1.4).std() < 0.013
+
+
+def test_a_coarser_grid_has_about_the_flow_of_the_kept_one():
+    kept = np.load(FLOW)
+    _, state = solved(kept["theta"], 89)
+    fine = mach(torch.from_numpy(kept["state"].astype(float))[None])
+    assert abs(mach(state).max() - fine.max()) < 0.08
+    on_wall, kept_wall = mach(state)[0, 20:69, 0].numpy(), fine[0, 50:171, 0].numpy()
+    x, kept_x = (grid(kept["theta"], n)[0, a:b, 0, 0] for n, a, b in ((89, 20, 69), (221, 50, 171)))
+    below, kept_below = slice(24, None), slice(60, None)
+    there = np.interp(x[below], kept_x[kept_below], kept_wall[kept_below])
+    assert np.abs(on_wall[below] - there).mean() < 0.12
+
+
+def test_a_sample_does_not_depend_on_its_batch():
+    alone, together = samples([4]), samples([5, 4])
+    np.testing.assert_array_equal(alone.X[0], together.X[1])
+    np.testing.assert_allclose(alone.Q[0], together.Q[1], rtol=0, atol=1e-5)
+
+
+def test_the_grid_is_that_of_the_benchmark():
+    nodes = airfoil_nodes(HEIGHTS, 221)
+    assert nodes.shape == (221, 51, 2)
+    np.testing.assert_array_equal(nodes[:51, 0], nodes[:-52:-1, 0])
+    np.testing.assert_allclose(nodes[[0, 110], 0], [(40, 0), (0, nodes[110, 0, 1])], atol=1e-14)
+    assert nodes[50, 0, 0] == nodes[170, 0, 0] == 1
+    np.testing.assert_allclose(
+        nodes[[0, 50, 110, 170, 220], 50], [(40, 40), (1, 40), (-39, 0), (1, -40), (40, -40)], atol=1e-12
+    )
+    x = nodes[50:111, 0, 0][::-1]
+    np.testing.assert_allclose(x, [0, 0.25 / 59, *np.arange(1, 60) / 59], atol=1e-15)
+    steps = np.diff(airfoil.spread(50, 2 / 120 / 40))
+    np.testing.assert_allclose(40 * steps[:2], [2 / 120, 1.02 * 2 / 120])
+    np.testing.assert_allclose(steps[1:38] / steps[:37], 1.02)
+    np.testing.assert_allclose(steps[39:] / steps[38:-1], steps[39] / steps[38])
+
+
+def test_the_box_lifts_its_own_controls_by_their_heights():
+    controls = [(x, -0.1) for x in (-0.25, 0.25, 0.75, 1.25)] + [(x, 0.1) for x in (1.25, 0.75, 0.25, -0.25)]
+    np.testing.assert_allclose(lift_of(np.array(controls), HEIGHTS), HEIGHTS, atol=1e-15)
+    np.testing.assert_allclose(lift_of(naca0012(12), np.full(8, 0.03)), 0.03)
+    y = naca0012(60)[:, 1]
+    assert y.max() == pytest.approx(0.06, rel=2e-3)
+    np.testing.assert_array_equal(y, -y[::-1])
+
+
+def test_the_law_of_the_heights_has_its_range_and_a_fixed_corner():
+    heights = np.array([draw_heights(np.random.default_rng(seed)) for seed in range(300)])
+    assert not heights[:, 0].any()
+    assert 0.0495 < np.abs(heights).max() <= 0.05
+    np.testing.assert_allclose(heights[:, 1:].std(), 0.05 / 3**0.5, rtol=0.05)
+
+
+def test_samples_hold_what_the_published_files_hold():
+    found = samples([5])
+    assert found.Q.shape == (1, 5, 45, 11)
+    density, u, v, p, speed = found.Q[0]
+    np.testing.assert_allclose(speed, np.sqrt((u**2 + v**2) * density / (1.4 * p)))
+    np.testing.assert_array_equal(found.theta[0], draw_heights(np.random.default_rng(5)))
+    assert found.res[0] <= 1e-6
+    np.testing.assert_array_equal(found.Q[0, :, :11, 0], found.Q[0, :, :-12:-1, 0])
+
+
+def test_an_airfoil_without_a_flow_is_drawn_again_from_its_own_stream(monkeypatch, caplog):
+    calls = []
+
+    def second_fails_once(cells, outside):
+        calls.append(len(outside))
+        reached = torch.tensor([0.0, 1.0] if len(calls) == 1 else [0.0])
+        return Steady(outside, reached.double(), torch.zeros(len(outside)).double())
+
+    monkeypatch.setattr(airfoil, "march", second_fails_once)
+    found = samples([3, 4])
+    assert calls == [2, 1]
+    assert found.draws.tolist() == [1, 2]
+    assert "no flow found for 1 of 2 airfoils at draw 1; drawn again" in caplog.text
+    np.testing.assert_array_equal(found.theta[0], draw_heights(np.random.default_rng(3)))
+    rng = np.random.default_rng(4)
+    draw_heights(rng)
+    np.testing.assert_array_equal(found.theta[1], draw_heights(rng))
+    np.testing.assert_array_equal(found.Y[1], airfoil_nodes(found.theta[1], 45)[..., 1])
+
+
+def test_a_flow_that_wanders_about_is_sought_at_another_pace(monkeypatch):
+    bold = steady_flow.PACES[0]._replace(courant=1e-3)  # which will not get anywhere
+    monkeypatch.setattr(steady_flow, "PACES", (bold, *steady_flow.PACES))
+    monkeypatch.setattr(steady_flow, "COURANT", (1e-3,))
+    flow = solve_airfoil(grid(np.zeros(8)))
+    assert flow.reached[0] <= 1e-6
+    assert flow.steps[0] > steady_flow.MAX_STEPS
+
+
+def test_a_sample_that_is_never_solved_is_named(monkeypatch):
+    monkeypatch.setattr(steady_flow, "MAX_STEPS", 5)
+    with pytest.raises(SampleError, match="no flow found for 10 random airfoils") as caught:
+        samples([3, 4])
+    assert caught.value.index == 0
+
+
+def test_a_flow_that_does_not_become_steady_is_one_line_that_names_the_sample(monkeypatch):
+    monkeypatch.setattr(steady_flow, "MAX_STEPS", 5)
+    with pytest.raises(
+        SampleError, match=r"did not become steady in 3 × 5 steps: .*expected 1e-06"
+    ) as caught:
+        solve_airfoil(grid())
+    assert caught.value.index == 0
+    assert "\n" not in str(caught.value)
+
+
+def test_a_grid_that_folds_over_is_refused_with_its_sample():
+    broken = grid()
+    broken[0, 22, 3] = broken[0, 22, 6]
+    with pytest.raises(SampleError, match="the grid folds over itself") as caught:
+        solve_airfoil(torch.cat([grid(), broken]))
+    assert caught.value.index == 1
+    with pytest.raises(SampleError, match="the grid folds over itself"):
+        solve_airfoil(grid().flip(1))
+    torn = grid()
+    torn[0, 2, 0] += 1e-3
+    with pytest.raises(SampleError, match="are not the same points"):
+        solve_airfoil(torn)
+
+
+@pytest.mark.parametrize("heights", [np.full(8, 0.1), np.array([0, np.nan, *[0] * 6]), np.zeros(7)])
+def test_a_body_that_would_leave_its_box_is_refused(heights):
+    with pytest.raises(UserError, match=r"expected 8 heights within ±0.1, half the height of the box"):
+        airfoil_nodes(heights, 45)
+
+
+@pytest.mark.parametrize("resolution", [23, 44, 46, 220])
+def test_a_resolution_that_is_no_c_grid_is_refused(resolution):
+    with pytest.raises(UserError, match=f"resolution {resolution} does not fit"):
+        samples([0], resolution)
+
+
+def test_numbers_that_make_no_flow_are_refused():
+    nodes = grid()
+    with pytest.raises(UserError, match=r"expected C-grids \(samples, 22 n \+ 1, m, 2\)"):
+        solve_airfoil(nodes[:, :-1])
+    with pytest.raises(UserError, match=r"an odd n from 5"):
+        solve_euler(nodes[:, :-1], stream(nodes[:, :-1]))
+    with pytest.raises(UserError, match=r"expected density, velocity and pressure \(1, 4, 45, 11\)"):
+        solve_euler(nodes, -stream(nodes), cut=11)
+    broken = grid()
+    broken[0, 3, 4, 1] = torch.nan
+    with pytest.raises(SampleError, match="expected finite nodes"):
+        solve_airfoil(broken)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_gives_the_flow_of_the_cpu():
+    here, there = samples([3, 4], 67), samples([3, 4], 67, torch.device("cuda"))
+    np.testing.assert_array_equal(here.X, there.X)
+    np.testing.assert_allclose(here.Q, there.Q, rtol=0, atol=1e-4)
