@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from linearno.core.registry import Registry
-from linearno.data import BurgersConfig, ElasticityConfig, NavierStokesConfig, PipeConfig, PlasticityConfig
+from linearno.data import (
+    BurgersConfig,
+    ElasticityConfig,
+    NavierStokesConfig,
+    PipeConfig,
+    PlasticityConfig,
+)
 from linearno.experiment import RECIPES, Recipe, RunConfig
 from linearno.models import CONFIGS
 from linearno.recipes import demo
@@ -89,13 +95,13 @@ def pipe() -> RunConfig:
     )
 
 
-@exhibit("plasticity", title="Plasticity", resolution=21, seconds=90)
+@exhibit("plasticity", title="Plasticity", resolution=21, seconds=130)
 def plasticity() -> RunConfig:
     """How a block of steel flows under a die, from the shape of the die and the time."""
     return small(
         "plasticity",
-        PlasticityConfig(train=100, test=20, coords="aligned", die="aligned", source="generated"),
-        TRAINING.model_copy(update={"epochs": 16, "eval_batch": 2}),
+        PlasticityConfig(train=280, test=20, coords="aligned", die="aligned", source="generated"),
+        TRAINING.model_copy(update={"epochs": 6, "batch": 8, "eval_batch": 2}),
         Timed(channels=4),
         stem="conv",
         time=True,
