@@ -43,7 +43,7 @@ def gallery(
 ) -> None:
     """Solve every benchmark small, train a small neural operator on each, and show them all on one page.
 
-    Each takes about a minute on two cores. The page is there from the start and gains a card with each
+    Each takes one or two minutes on two cores. The page is there from the start and gains a card with each
     benchmark. Stop it whenever you like: the same command goes on, and what is finished is not done again.
 
     Example:  linearno gallery

@@ -1,4 +1,4 @@
-"""Every benchmark made small: solved, learned and shown in about a minute on two cores.
+"""Every benchmark made small: solved, learned and shown in one or two minutes on two cores.
 
 Not benchmarks: sizes, epochs and learning rates were chosen by the errors on these very test splits.
 To add one, write a function with `@exhibit`: `linearno gallery` then has one more card.
@@ -68,13 +68,13 @@ def small(
     )
 
 
-@exhibit("darcy", title="Darcy flow", resolution=demo.RESOLUTION, seconds=60)
+@exhibit("darcy", title="Darcy flow", resolution=demo.RESOLUTION, seconds=55)
 def darcy() -> RunConfig:
     """The pressure in a porous medium, from its permeability."""
     return small("darcy", demo.DATA, demo.TRAINING, stem="conv", merge_layers=2)
 
 
-@exhibit("elasticity", title="Elasticity", resolution=10, seconds=80)
+@exhibit("elasticity", title="Elasticity", resolution=10, seconds=90)
 def elasticity() -> RunConfig:
     """The stress in a body with a void that is pulled upwards, from its shape alone."""
     return small(
@@ -84,7 +84,7 @@ def elasticity() -> RunConfig:
     )
 
 
-@exhibit("pipe", title="Pipe flow", resolution=33, seconds=70)
+@exhibit("pipe", title="Pipe flow", resolution=33, seconds=65)
 def pipe() -> RunConfig:
     """The speed along a curved pipe, from the shape of the pipe alone."""
     return small(
@@ -95,7 +95,7 @@ def pipe() -> RunConfig:
     )
 
 
-@exhibit("plasticity", title="Plasticity", resolution=21, seconds=130)
+@exhibit("plasticity", title="Plasticity", resolution=21, seconds=120)
 def plasticity() -> RunConfig:
     """How a block of steel flows under a die, from the shape of the die and the time."""
     return small(
@@ -108,7 +108,7 @@ def plasticity() -> RunConfig:
     )
 
 
-@exhibit("ns", title="Navier–Stokes", resolution=64, seconds=90)
+@exhibit("ns", title="Navier–Stokes", resolution=64, seconds=105)
 def navier_stokes() -> RunConfig:
     """The vorticity of a flow on a torus, five frames one after the other, from the five before."""
     return small(
@@ -120,7 +120,7 @@ def navier_stokes() -> RunConfig:
     )
 
 
-@exhibit("burgers", title="Burgers' equation", resolution=32, seconds=70)
+@exhibit("burgers", title="Burgers' equation", resolution=32, seconds=50)
 def burgers() -> RunConfig:
     """A field over space and time, from its values at a fifth of the points, drawn at random."""
     return small(

@@ -66,9 +66,18 @@ def gallery_table(records: Records) -> str:
         facts = run.details
         samples = f"{facts['settings']['data']['train']:,} + {facts['samples']}"
         errors = [f"{run.value:.3f} ({run.unit})", f"{run.against['mean field']:.3f}"]
-        rows.append([facts.get("title", name), samples, f"{facts['parameters']:,}", *errors])
+        spent = [f"{facts['seconds'][what]:.0f}" for what in ("solve", "train")]
+        rows.append([facts.get("title", name), samples, f"{facts['parameters']:,}", *errors, *spent])
     groups = dict.fromkeys(f"{run.details['device']}, {origin(run)}" for run in runs.values())
-    head = ["benchmark", "samples + unseen", "parameters", "test error", "the mean field"]
+    head = [
+        "benchmark",
+        "samples + unseen",
+        "parameters",
+        "test error",
+        "the mean field",
+        "solving, s",
+        "training, s",
+    ]
     note = (
         f"`linearno gallery`: {'; '.join(groups)}.\n"
         "Small sets and small models, with settings chosen by these errors."
