@@ -27,7 +27,9 @@ from linearno.solvers import forging
 from tests.commands import linearno, refused
 from tests.data.files import Stopped, edit, stop_after, write_v5, write_v73
 
+CPU = torch.device("cpu")
 SIZES = {"train": 3, "test": 2}
+ALONE = replace(RECIPE, batch_size=lambda resolution, device: 1)
 COLUMNS, ROWS, FRAMES = 11, 4, 20
 HEAVY = replace(forging.STEEL, density=1600 * forging.STEEL.density)  # a fortieth of the steps
 
@@ -239,13 +241,16 @@ def test_a_changed_file_does_not_fit_its_card(made):
 
 def test_a_set_that_was_stopped_goes_on_to_the_same_bytes(finished, tmp_path):
     with pytest.raises(Stopped):
-        fill(tmp_path, tick=stop_after(2))
-    fill(tmp_path)
+        fill(tmp_path, ALONE, tick=stop_after(2))
+    fill(tmp_path, ALONE)
     assert read_card(tmp_path, how="").files == read_card(finished, how="").files
 
 
 def test_samples_made_together_have_the_bytes_of_samples_made_alone(finished, tmp_path):
-    fill(tmp_path, replace(RECIPE, batch_size=lambda resolution, device: 4))
+    """Small ones are made together."""
+    assert RECIPE.batch_size(11, CPU) > 4
+    assert RECIPE.batch_size(1001, CPU) == 1
+    fill(tmp_path, ALONE)
     assert read_card(tmp_path, how="").files == read_card(finished, how="").files
 
 
