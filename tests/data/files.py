@@ -1,11 +1,14 @@
 """Files as MATLAB writes them, a way to break an array, and one to stop a generation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import h5py
 import numpy as np
+import pytest
 from scipy.io import savemat
+
+from linearno.data import generate
 
 
 def write_v5(path: Path, fields: dict[str, np.ndarray]) -> None:
@@ -23,6 +26,23 @@ def edit(path: Path, index: tuple[int, ...], value: float) -> None:
     array = np.load(path)
     array[index] = value
     np.save(path, array)
+
+
+def make_here(generator: Callable[..., None], root: Path, **plan: object) -> Path:
+    """A finished set in `root`, made in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generate, "in_order", lambda work, jobs, workers: (work(job) for job in jobs))
+        generator(root, workers=1, tick=lambda n: None, **plan)
+    return root
+
+
+def publish(made: Path, names: Mapping[str, str], root: Path, order: Callable[..., list[np.ndarray]]) -> Path:
+    """The arrays of a set under other names, in float64: train and test one after the other by `order`."""
+    root.mkdir()
+    for field, name in names.items():
+        splits = (np.load(made / f"{split}_{field}.npy").astype(float) for split in ("train", "test"))
+        np.save(root / name, np.concatenate(order(*splits)))
+    return root
 
 
 class Stopped(Exception):

@@ -11,7 +11,6 @@ from linearno.cli import app
 from linearno.core.config import override
 from linearno.core.errors import UserError
 from linearno.data import DATASETS
-from linearno.data import generate as module
 from linearno.data.airfoil import (
     PUBLISHED,
     RECIPE,
@@ -26,7 +25,7 @@ from linearno.experiment import run
 from linearno.recipes import RECIPES
 from linearno.solvers import airfoil as solver
 from linearno.solvers import steady_flow
-from tests.data.files import Stopped, edit, stop_after
+from tests.data.files import Stopped, edit, make_here, publish, stop_after
 
 SIZES = {"train": 3, "test": 2}
 RESOLUTION, POINTS = 45, 45 * 11
@@ -41,10 +40,7 @@ def fill(root: Path, recipe=RECIPE, **settings) -> None:
 def finished(tmp_path_factory) -> Path:
     """A finished set, 3 + 2 airfoils at 45×11, to be read only."""
     root = tmp_path_factory.mktemp("airfoil")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "in_order", lambda work, jobs, workers: (work(job) for job in jobs))
-        generate_airfoil(root, sizes=SIZES, resolution=RESOLUTION, seed=1, workers=1, tick=lambda n: None)
-    return root
+    return make_here(generate_airfoil, root, sizes=SIZES, resolution=RESOLUTION, seed=1)
 
 
 @pytest.fixture
@@ -56,12 +52,7 @@ def made(finished, tmp_path) -> Path:
 @pytest.fixture
 def published(finished, tmp_path) -> Path:
     """The same five airfoils under the published names, in float64: train, test, two more."""
-    root = tmp_path / "published"
-    root.mkdir()
-    for field, name in PUBLISHED.items():
-        train, test = (np.load(finished / f"{split}_{field}.npy").astype(float) for split in SIZES)
-        np.save(root / name, np.concatenate([train, test, test[::-1]]))
-    return root
+    return publish(finished, PUBLISHED, tmp_path / "published", lambda train, test: [train, test, test[::-1]])
 
 
 def config(root, **settings) -> AirfoilConfig:

@@ -9,14 +9,13 @@ import torch
 from linearno.core.config import override
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Scaler
-from linearno.data import generate as module
 from linearno.data.card import read_card
 from linearno.data.generate import Plan, generate
 from linearno.data.pipe import PUBLISHED, RECIPE, PipeConfig, generate_pipe, open_pipe, verify_pipe
 from linearno.experiment import run
 from linearno.recipes import RECIPES
 from linearno.solvers import pipe as solver
-from tests.data.files import edit
+from tests.data.files import edit, make_here, publish
 
 SIZES = {"train": 3, "test": 2}
 RESOLUTION = 9
@@ -31,10 +30,7 @@ def fill(root: Path, recipe=RECIPE, **settings) -> None:
 def finished(tmp_path_factory) -> Path:
     """A finished set, 3 + 2 pipes at 9×9, to be read only."""
     root = tmp_path_factory.mktemp("pipe")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "in_order", lambda work, jobs, workers: (work(job) for job in jobs))
-        generate_pipe(root, sizes=SIZES, resolution=RESOLUTION, seed=0, workers=1, tick=lambda n: None)
-    return root
+    return make_here(generate_pipe, root, sizes=SIZES, resolution=RESOLUTION, seed=0)
 
 
 @pytest.fixture
@@ -46,12 +42,7 @@ def made(finished, tmp_path) -> Path:
 @pytest.fixture
 def published(finished, tmp_path) -> Path:
     """The same five pipes under the published names, in float64: train, two more, test."""
-    root = tmp_path / "published"
-    root.mkdir()
-    for field, name in PUBLISHED.items():
-        train, test = (np.load(finished / f"{split}_{field}.npy").astype(float) for split in SIZES)
-        np.save(root / name, np.concatenate([train, test[::-1], test]))
-    return root
+    return publish(finished, PUBLISHED, tmp_path / "published", lambda train, test: [train, test[::-1], test])
 
 
 def config(root, **settings) -> PipeConfig:
