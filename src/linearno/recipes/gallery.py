@@ -11,6 +11,7 @@ from typing import Any
 
 from linearno.core.registry import Registry
 from linearno.data import (
+    AirfoilConfig,
     BurgersConfig,
     ElasticityConfig,
     NavierStokesConfig,
@@ -91,6 +92,17 @@ def pipe() -> RunConfig:
         "pipe",
         PipeConfig(train=300, test=50, stride=2, source="generated"),
         TRAINING.model_copy(update={"epochs": 40}),
+        stem="conv",
+    )
+
+
+@exhibit("airfoil", title="Airfoil", resolution=67, seconds=140)
+def airfoil() -> RunConfig:
+    """The Mach number of the air around a wing at 0.8 times the speed of sound, from its shape alone."""
+    return small(
+        "airfoil",
+        AirfoilConfig(train=160, test=20, source="generated"),
+        TRAINING.model_copy(update={"epochs": 70, "lr": 4e-3, "clip": 0.1}),
         stem="conv",
     )
 
