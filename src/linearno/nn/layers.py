@@ -1,5 +1,6 @@
 """Small layers. Axes: B batch, N points, W width."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import prod
 
@@ -12,12 +13,12 @@ from linearno.ops import pointwise as ops
 from linearno.ops.pointwise import Stream
 
 
-class Branch(nn.Sequential):
+class Branch(nn.Sequential, ABC):
     """Layers that end in a linear map, and join a residual stream."""
 
+    @abstractmethod
     def with_bias(self, x: Float[Tensor, "*rows I"], bias: Tensor | None) -> Float[Tensor, "*rows O"]:
         """The layers with this as the last bias."""
-        raise NotImplementedError
 
     @property
     def last(self) -> nn.Linear:

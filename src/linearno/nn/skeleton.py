@@ -3,6 +3,7 @@
 Axes: B batch, N points, X coordinates, C channels, W width.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -57,7 +58,7 @@ class Block(nn.Module):
         return Stream(pointwise(finish, stream.close(), x, in_place=True)), state
 
 
-class Transformer(nn.Module):
+class Transformer(nn.Module, ABC):
     """Blocks on a residual stream, then a norm and a linear head. What comes before is a model's own."""
 
     blocks: nn.ModuleList
@@ -70,9 +71,9 @@ class Transformer(nn.Module):
         self.config, self.sizes = config, sizes
         self.recompute = False  # keep only what enters each block, and run it again in the backward pass
 
+    @abstractmethod
     def slice_weights(self, *asked: Any, **more: Any) -> Iterator[tuple[Tensor, Tensor]]:
         """φ and ψ (B, H, N, M) of each layer in turn, for the question that `forward` takes."""
-        raise NotImplementedError
 
     def _run(self, block: nn.Module, stream: Stream, state: State | None = None) -> tuple[Stream, State]:
         if not (self.recompute and torch.is_grad_enabled()):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from importlib.util import find_spec
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -90,7 +90,7 @@ def _say(level: int, message: str) -> None:
 def _known(name: str) -> Backend:
     if name not in get_args(Backend):
         raise UserError(f"backend {name!r} is not known; {did_you_mean(name, get_args(Backend))}")
-    return name  # type: ignore[return-value]
+    return cast(Backend, name)
 
 
 def computes_in(x: Tensor) -> torch.dtype:
