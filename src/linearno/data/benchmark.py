@@ -1,7 +1,7 @@
 """What a benchmark is: a config, a way to open its splits, a way to make its files."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -10,8 +10,10 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from linearno.core.config import Config
+from linearno.core.errors import UserError
 from linearno.core.registry import Registry
 from linearno.data.sample import FieldSpec, Sample
+from linearno.ops.segments import offsets_of, sizes_of
 
 
 class DataConfig(Config):
@@ -30,33 +32,119 @@ class DataConfig(Config):
 
 @dataclass(frozen=True)
 class FieldData:
-    """A split in memory: `coords` (N, X) shared by all samples or (S, N, X) of each; fields (S, N, C)."""
+    """A split in memory: `coords` (N, X) shared by all samples or (S, N, X) of each; fields (S, N, C).
+
+    With `offsets` (S + 1,) it is packed: meshes of different sizes one after another, coords (T, X) and
+    fields (T, C) with T = Σ N_i, sample i the points offsets[i]:offsets[i+1]. `surface` marks the points of a
+    surface: bool, shaped as the coordinates without their last axis. Both stay on the host.
+    """
 
     spec: FieldSpec
     coords: Tensor
     inputs: Tensor | None
     targets: Tensor
+    offsets: Tensor | None = None
+    surface: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.surface is not None and self.surface.shape != self.coords.shape[:-1]:
+            marks, points = tuple(self.surface.shape), tuple(self.coords.shape[:-1])
+            raise UserError(f"surface marks {marks} points, the coordinates are of {points}")
+        if self.offsets is not None:
+            sizes_of(self.offsets, len(self.coords))
+            counts = {len(part) for part in (self.coords, self.inputs, self.targets) if part is not None}
+            if len(counts) > 1:
+                raise UserError(f"packed coordinates and fields are of the same points, not {sorted(counts)}")
+
+    @classmethod
+    def pack(
+        cls, spec: FieldSpec, samples: Sequence[Sample], surface: Sequence[Tensor] | None = None
+    ) -> "FieldData":
+        """Samples (N_i, ·) on meshes of their own; `surface` marks points (N_i,) of each."""
+        if not samples:
+            raise UserError("there are no samples to pack")
+        for i, sample in enumerate(samples):
+            _require_spec(spec, sample, f"sample {i}")
+        inputs = [sample.inputs for sample in samples if sample.inputs is not None]
+        return cls(
+            spec,
+            torch.cat([sample.coords for sample in samples]),
+            torch.cat(inputs) if inputs else None,
+            torch.cat([sample.targets for sample in samples]),
+            offsets_of([len(sample.coords) for sample in samples]),
+            None if surface is None else torch.cat(list(surface)),
+        )
 
     def __len__(self) -> int:
-        return len(self.targets)
+        return len(self.targets) if self.offsets is None else len(self.offsets) - 1
 
     def batch(self, index: Tensor | slice) -> Sample:
-        """The samples at `index`, stacked: (B, N, ·)."""
+        """The samples at `index`, stacked: (B, N, ·); of packed data one after another: (1, T, ·)."""
+        if self.offsets is not None:
+            runs = self._runs(index)
+            coords, inputs, targets = (
+                None if part is None else torch.cat([part[run] for run in runs])[None]
+                for part in (self.coords, self.inputs, self.targets)
+            )
+            assert coords is not None
+            assert targets is not None
+            return Sample(
+                coords, inputs, targets, segments=offsets_of([run.stop - run.start for run in runs])
+            )
         targets = self.targets[index]
         coords = self.coords.expand(len(targets), -1, -1) if self.coords.dim() == 2 else self.coords[index]
         return Sample(coords, None if self.inputs is None else self.inputs[index], targets)
 
     def everything(self) -> Sample:
-        return self.batch(slice(None))
+        if self.offsets is None:
+            return self.batch(slice(None))
+        inputs = None if self.inputs is None else self.inputs[None]
+        return Sample(self.coords[None], inputs, self.targets[None], segments=self.offsets)
 
     def subset(self, index: Tensor) -> "FieldData":
-        part = self.batch(index)
+        part, surface = self.batch(index), self.surface
+        if self.offsets is not None:
+            inputs = None if part.inputs is None else part.inputs[0]
+            if surface is not None:
+                surface = torch.cat([surface[run] for run in self._runs(index)])
+            return FieldData(self.spec, part.coords[0], inputs, part.targets[0], part.segments, surface)
+        if surface is not None and surface.dim() == 2:
+            surface = surface[index.cpu()]
         coords = self.coords if self.coords.dim() == 2 else part.coords
-        return FieldData(self.spec, coords, part.inputs, part.targets)
+        return FieldData(self.spec, coords, part.inputs, part.targets, surface=surface)
 
     def to(self, device: torch.device) -> "FieldData":
         inputs = None if self.inputs is None else self.inputs.to(device)
-        return FieldData(self.spec, self.coords.to(device), inputs, self.targets.to(device))
+        return replace(self, coords=self.coords.to(device), inputs=inputs, targets=self.targets.to(device))
+
+    def _packed_batch(self, runs: list[slice]) -> Sample:
+        def together(part: Tensor) -> Tensor:
+            return torch.cat([part[run] for run in runs])[None]
+
+        return Sample(
+            together(self.coords),
+            None if self.inputs is None else together(self.inputs),
+            together(self.targets),
+            segments=offsets_of([run.stop - run.start for run in runs]),
+        )
+
+    def _runs(self, index: Tensor | slice) -> list[slice]:
+        """The points of each packed sample at `index`, which is read on the host."""
+        assert self.offsets is not None
+        offsets = self.offsets.tolist()
+        chosen = torch.arange(len(self))[index.cpu() if isinstance(index, Tensor) else index].tolist()
+        return [slice(offsets[i], offsets[i + 1]) for i in chosen]
+
+
+def _require_spec(spec: FieldSpec, sample: Sample, name: str) -> None:
+    """One mesh with fields at its points, in the channels that `spec` names."""
+    parts = {"coords": sample.coords, "inputs": sample.inputs, "outputs": sample.targets}
+    for part, values in parts.items():
+        channels = len(getattr(spec, part))
+        shape = (len(sample.coords), channels)
+        if (values is None and channels) or (values is not None and tuple(values.shape) != shape):
+            found = "nothing" if values is None else tuple(values.shape)
+            raise UserError(f"{name}: {part} are {found}, expected (points, channels) = {shape}")
 
 
 class Splits(NamedTuple):

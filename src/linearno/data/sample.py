@@ -41,14 +41,24 @@ class FieldSpec(Config):
 
 
 class Sample(NamedTuple):
-    """One sample (N, ·), or a batch of them (B, N, ·); channels last."""
+    """One sample (N, ·), or a batch of them (B, N, ·); channels last.
+
+    With `segments` the batch is packed: meshes of different sizes one after another, each part (1, T, ·) with
+    T = Σ N_i, sample i the points segments[i]:segments[i+1]. The B + 1 offsets stay on the host.
+    """
 
     coords: Tensor
     inputs: Tensor | None
     targets: Tensor
     points: Tensor | None = None  # where the targets are, if not at `coords`
     time: Tensor | None = None  # (B, 1), where the model is told one
+    segments: Tensor | None = None  # (B + 1,) offsets of a packed batch
+
+    @property
+    def size(self) -> int:
+        """How many samples a batch holds."""
+        return len(self.targets) if self.segments is None else len(self.segments) - 1
 
     def to(self, device: torch.device) -> "Sample":
         move = (None if part is None else part.to(device, non_blocking=True) for part in self)
-        return Sample(*move)  # type: ignore[arg-type]
+        return Sample(*move)._replace(segments=self.segments)  # type: ignore[arg-type]
