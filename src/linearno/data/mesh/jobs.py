@@ -1,0 +1,287 @@
+"""What the process is asked to do with a file: look at it, read it, ask it elsewhere, write it with more."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from . import array_files, vtk_files
+from .derived import derived_inputs
+from .geometry import Surface, axes_of, boundary, cell_dimension, coincident, oriented, part_of, thin_cells
+from .held import Mesh, check
+from .wire import Arrays, Refused, Words
+
+ARRAYS = (".npz", ".h5", ".hdf5", ".csv")
+ENDINGS = (*vtk_files.READERS, *ARRAYS)
+NEAR = 1e-6  # of the extent: a point this near to a surface is on it
+
+
+def open_mesh(path: Path, beside: Path | None) -> Mesh:
+    """The mesh of a file. `beside`: a file with the surface of the case, where there is one."""
+    ending = path.suffix.lower()
+    if ending in vtk_files.READERS:
+        return vtk_files.read_mesh(path)
+    arrays, units = array_files.read_arrays(path)
+    if ending == ".csv" and beside is not None:
+        try:
+            return array_files.mesh_of(arrays, units)
+        except Refused:
+            return _rows_of(vtk_files.read_mesh(beside), arrays)
+    return array_files.mesh_of(arrays, units)
+
+
+def _rows_of(mesh: Mesh, arrays: Arrays) -> Mesh:
+    """A table without coordinates: a row for each triangle of the surface beside it, or for each point."""
+    rows = {len(values) for values in arrays.values()}
+    into = {len(mesh.points): mesh.point, mesh.cell_count: mesh.cell}.get(next(iter(rows), 0))
+    if len(rows) != 1 or into is None:
+        raise Refused(
+            f"has no columns x, y, z and {next(iter(rows), 0)} rows; the surface beside it has "
+            f"{mesh.cell_count} triangles and {len(mesh.points)} points"
+        )
+    array_files.add_fields(mesh, into, arrays)
+    return check(mesh)
+
+
+def look(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
+    """What a file holds, in words: its shape, and the range of each field."""
+    mesh = open_mesh(Path(words["path"]), _path(words["beside"]))
+    finite = bool(np.isfinite(mesh.points).all())
+    rim = _rim(mesh) if finite else None
+    fields = [_facts(name, "points", values, rim) for name, values in mesh.point.items()]
+    fields += [_facts(name, "cells", values, None) for name, values in mesh.cell.items()]
+    fields += [_facts(name, "case", values.reshape(1, -1), None) for name, values in mesh.case.items() if values.size]
+    return {
+        "kind": mesh.kind,
+        "points": len(mesh.points),
+        "cells": mesh.cell_count,
+        "axes": axes_of(mesh.points) if finite else [],
+        "cell_dimension": cell_dimension(mesh),
+        "units": mesh.units,
+        "fields": fields,
+        "faults": _faults(mesh),
+    }, {}
+
+
+def _facts(name: str, location: str, values: ndarray, rim: ndarray | None) -> Words:
+    columns = values.reshape(len(values), -1).astype(float)
+    good = np.isfinite(columns)
+    low, high = (
+        (np.where(good, columns, worst).__getattribute__(way)(axis=0)).tolist() if good.any() else []
+        for worst, way in ((np.inf, "min"), (-np.inf, "max"))
+    )
+    return {
+        "name": name,
+        "location": location,
+        "components": columns.shape[1],
+        "integer": values.dtype.kind in "iub",
+        "min": low,
+        "max": high,
+        "missing": int((~good).any(axis=1).sum()),
+        "constant": bool(len(columns) and good.all() and (columns == columns[0]).all()),
+        "rim_only": rim is not None and _rim_only(columns, rim),
+    }
+
+
+def _rim(mesh: Mesh) -> ndarray | None:
+    """Which points are on the boundary of a mesh that also has others."""
+    if cell_dimension(mesh) < 2 or (cell_dimension(mesh) == 2 and len(axes_of(mesh.points)) == 3):
+        return None
+    marks = _on(mesh, boundary(mesh))
+    return None if marks.all() else marks
+
+
+def _rim_only(columns: ndarray, rim: ndarray) -> bool:
+    """A field that is nothing (0, or no number) but on the boundary."""
+    nothing = (~np.isfinite(columns) | (columns == 0)).all(axis=1)
+    return bool(nothing[~rim].all() and not nothing[rim].all())
+
+
+def read(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
+    """Places, fields, numbers of the case and derived inputs at the points of a mesh, or in its cells.
+
+    words   path, beside, location, fields, values, derived, surface, mark_surface, tolerate
+    """
+    mesh = open_mesh(Path(words["path"]), _path(words["beside"]))
+    location = words["location"]
+    _require_good(mesh, location, words["tolerate"])
+    places = _places(mesh, location)
+    found = {f"field:{name}": at(mesh, name, location) for name in words["fields"]}
+    found |= {f"value:{name}": _value(mesh, name) for name in words["values"]}
+    surface = _surface(mesh, words) if words["derived"] or words["mark_surface"] else None
+    if surface is not None:
+        found |= _derived(words, places, surface)
+    if surface is not None and words["mark_surface"]:
+        found["surface"] = _marks(mesh, location, places, surface, words["surface"])
+    there = {name: values for name, values in found.items() if values is not None}
+    names = {part: list(mesh.fields(part)) for part in ("points", "cells")} | {"case": list(mesh.case)}
+    facts = {"axes": axes_of(mesh.points), "units": mesh.units, "names": names, "cells": mesh.cell_count}
+    return facts, {"places": places, **there}
+
+
+def probe(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
+    """Fields and derived inputs of a mesh at other places, given as `places` (Q, 3)."""
+    mesh = open_mesh(Path(words["path"]), _path(words["beside"]))
+    places = arrays["places"].astype(float)
+    found: Arrays = {}
+    if words["fields"]:
+        inside, sampled = _sampled(mesh, places, words["fields"])
+        found |= {"inside": inside, **{f"field:{name}": values for name, values in sampled.items()}}
+    if words["derived"]:
+        found |= _derived(words, places, _surface(mesh, words))
+    return {"count": len(places)}, found
+
+
+def annotate(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
+    """Write the file anew, with all that it holds and the given arrays at its points or in its cells."""
+    path, out, ending = Path(words["path"]), Path(words["out"]), words["ending"]
+    if path.suffix.lower() in ARRAYS:
+        array_files.write_annotated(path, out, ending, arrays, words["units"])
+    else:
+        vtk_files.write_grid(path, out, ending, words["location"], arrays, words["units"])
+    return {}, {}
+
+
+def table(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
+    """The points of a table, an array file or a mesh, to be asked about."""
+    path = Path(words["path"])
+    if path.suffix.lower() in ARRAYS:
+        points = array_files.take_points(array_files.read_arrays(path)[0])
+    else:
+        points = open_mesh(path, None).points
+    return {}, {"places": points}
+
+
+JOBS: dict[str, Callable[[Words, Arrays], tuple[Words, Arrays]]] = {
+    job.__name__: job for job in (look, read, probe, annotate, table)
+}
+
+
+def at(mesh: Mesh, name: str, location: str) -> ndarray | None:
+    """A field there; one of the other location as the mean over a cell's points, or a point's cells."""
+    own, other = mesh.fields(location), mesh.fields("cells" if location == "points" else "points")
+    if name in own:
+        return own[name]
+    if name not in other or mesh.cells is None:
+        return None
+    values = other[name].reshape(len(other[name]), -1).astype(float)
+    cell = np.repeat(np.arange(mesh.cell_count), np.diff(mesh.cells.offsets))
+    to, source, count = (
+        (mesh.cells.corners, cell, len(mesh.points))
+        if location == "points"
+        else (cell, mesh.cells.corners, mesh.cell_count)
+    )
+    sums = np.stack([np.bincount(to, column[source], count) for column in values.T], axis=1)
+    return sums / np.maximum(np.bincount(to, minlength=count), 1)[:, None]
+
+
+def _value(mesh: Mesh, name: str) -> ndarray | None:
+    """A number of the case: its own, or the one that a field has everywhere."""
+    if name in mesh.case:
+        return mesh.case[name].reshape(-1)
+    for fields in (mesh.point, mesh.cell):
+        if name in fields and len(fields[name]):
+            values = fields[name].reshape(len(fields[name]), -1)
+            if (values == values[0]).all():
+                return values[0]
+            raise Refused(f"{name} is to be one number of the case, but it is not the same everywhere")
+    return None
+
+
+def _faults(mesh: Mesh) -> dict[str, str]:
+    """What is wrong with the shape of the mesh, by the word with which it may be tolerated."""
+    if not len(mesh.points):
+        return {"empty": "holds no points"}
+    if not np.isfinite(mesh.points).all():
+        return {"coordinates": "has points with NaN or infinite coordinates"}
+    faults = {}
+    if len(thin := thin_cells(mesh)):
+        faults["degenerate"] = (
+            f"{len(thin)} of {mesh.cell_count} cells have no length, area or volume, the first is cell {thin[0]}"
+        )
+    if len(same := coincident(mesh.points)):
+        faults["duplicates"] = (
+            f"{len(same)} of {len(mesh.points)} points lie where another one does, the first is point {same[0]}"
+        )
+    return faults
+
+
+def _require_good(mesh: Mesh, location: str, tolerate: Sequence[str]) -> None:
+    if location == "cells" and not mesh.cell_count:
+        raise Refused("holds no cells, and the fields are to be those of cells")
+    for fault, what in _faults(mesh).items():
+        if fault not in tolerate:
+            mend = f"; mend the mesh, or tolerate it: {fault}" if fault in ("degenerate", "duplicates") else ""
+            raise Refused(what + mend)
+
+
+def _places(mesh: Mesh, location: str) -> ndarray:
+    if location == "points":
+        return np.asarray(mesh.points, dtype=float)
+    return np.asarray(mesh.as_grid().cell_centers().points, dtype=float)
+
+
+def _surface(mesh: Mesh, words: Words) -> Surface:
+    choice = words["surface"]
+    if choice == "beside":
+        path = _path(words["beside"])
+        if path is None:
+            raise Refused("has no surface beside it; expected an .stl file of the same name")
+        return oriented(vtk_files.read_grid(path))
+    if choice == "own":
+        return boundary(mesh)
+    marks = mesh.point.get(choice)
+    if marks is None:
+        raise Refused(f"holds no {choice!r} at its points, which is to mark those of the surface")
+    return part_of(boundary(mesh), marks.reshape(len(marks), -1).any(axis=1))
+
+
+def _derived(words: Words, places: ndarray, surface: Surface) -> Arrays:
+    found = derived_inputs(words["derived"], places, surface, body=words["surface"] == "beside")
+    return {f"derived:{name}": values for name, values in found.items()}
+
+
+def _marks(mesh: Mesh, location: str, places: ndarray, surface: Surface, choice: str) -> ndarray:
+    """Which places are on the surface."""
+    if cell_dimension(mesh) == 2 and len(axes_of(mesh.points)) == 3 and choice == "own":
+        return np.ones(len(places), dtype=bool)
+    if location == "cells":
+        raise Refused("a field of the surface alone is one of points, here fields are those of cells")
+    if choice == "beside":
+        near = derived_inputs(["unsigned_distance"], places, surface, body=True)["unsigned_distance"]
+        return near <= NEAR * np.ptp(places, axis=0).max()
+    return _on(mesh, surface)
+
+
+def _on(mesh: Mesh, surface: Surface) -> ndarray:
+    marks = np.zeros(len(mesh.points), dtype=bool)
+    assert surface.origin is not None
+    marks[surface.origin] = True
+    return marks
+
+
+def _sampled(mesh: Mesh, places: ndarray, names: Sequence[str]) -> tuple[ndarray, Arrays]:
+    """Fields in between: as they run through the cells, or of the nearest point where there are no cells."""
+    import pyvista
+    from scipy.spatial import cKDTree
+
+    fields = {name: at(mesh, name, "points") for name in names}
+    missing = [name for name, values in fields.items() if values is None]
+    if missing:
+        raise Refused(f"holds no {missing[0]!r}")
+    there = {name: values for name, values in fields.items() if values is not None}
+    if mesh.cells is None:
+        nearest = cKDTree(mesh.points).query(places)[1]
+        return np.ones(len(places), dtype=bool), {name: values[nearest] for name, values in there.items()}
+    grid = mesh.as_grid().copy(deep=False)
+    for name, values in there.items():
+        grid.point_data[name] = values.astype(float)
+    sampled = pyvista.PolyData(places).sample(grid)
+    inside = np.asarray(sampled.point_data["vtkValidPointMask"]).astype(bool)
+    return inside, {name: np.asarray(sampled.point_data[name]) for name in there}
+
+
+def _path(text: Any) -> Path | None:
+    return None if text is None else Path(text)
