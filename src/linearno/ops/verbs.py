@@ -1,12 +1,14 @@
 """The three verbs, without an N×M tensor: points are taken a block at a time, blocks merge exactly.
 
-Axes: … any leading axes, N points, H heads, D head width, E value width (mostly D), M slices, K parts.
+Axes: … any leading axes, N points, H heads, D head width, E value width (mostly D), M slices, K parts,
+S segments: meshes of different sizes one after another, x (1, T, H, D) with T = Σ N_i (`segments`).
 
 Scores are made inside, from features and a small weight: score = x w · scale + bias. The backward passes
 make them again block by block, so training keeps no N×M tensor either.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -14,7 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from linearno.core.errors import UserError
 from linearno.ops.choice import takes_kernel
+from linearno.ops.segments import Segments, apart
 
 Points = Float[Tensor, "*batch N H D"]
 Values = Float[Tensor, "*batch N H E"]
@@ -52,14 +56,18 @@ def gather(
     value: Values | None = None,
     project: Project | None = None,
     score: Score = "linear",
+    segments: Segments | None = None,
 ) -> State:
     """Gather points into slices: value_m = Σ_n ψ_nm v_n,  ψ = softmax over N of the scores (Eq. 8).
 
     `value` is what is averaged (x itself by default), `project` a linear map of it: the map of a mean is
     the mean of the mapped, so it acts on M slices instead of N points. With `score="log_softmax"` ψ becomes
     Transolver's softmax over M normalised by its sum over N: w / Σw = softmax_N(log w) for w = softmax_M.
+    With `segments` each is gathered by itself: the state has an entry for each of them.
     """
-    return gather_on(x, weight, scale, bias=bias, value=value, project=project, score=score)[1]
+    return gather_on(
+        x, weight, scale, bias=bias, value=value, project=project, score=score, segments=segments
+    )[1]
 
 
 def gather_on(
@@ -71,9 +79,17 @@ def gather_on(
     value: Values | None = None,
     project: Project | None = None,
     score: Score = "linear",
+    segments: Segments | None = None,
 ) -> tuple[Points, State]:
     """x again, and `gather` of it. Whoever reads these points next should read them from here: then the
     kernel's backward pass adds that gradient to its own, and x is written once."""
+    if segments is not None:
+        values = [None] * (len(segments) - 1) if value is None else apart(value, segments)
+        states = [
+            gather(part, weight, scale, bias=bias, value=own, project=project, score=score)
+            for part, own in zip(apart(x, segments), values, strict=True)
+        ]
+        return x, State(*(torch.cat(parts) for parts in zip(*states, strict=True)))
     if takes_kernel("gather", x, _refusal(x, weight)):
         from linearno.ops.fused import FusedGather
 
@@ -111,11 +127,19 @@ def scatter(
     *,
     bias: Bias | None = None,
     normaliser: State | None = None,
+    segments: Segments | None = None,
 ) -> Values:
     """Scatter slices back to points: out_n = Σ_m φ_nm value_m,  φ = softmax over M of the scores (Eq. 8).
 
     With a `normaliser` (the state gathered by the same weight) φ is instead the softmax over its points.
+    With `segments` the points of each get its own entry of the state.
     """
+    if segments is not None:
+
+        def one(x: Tensor, state: State, normaliser: State | None = None) -> Tensor:
+            return scatter(x, weight, scale, state, bias=bias, normaliser=normaliser)
+
+        return by_segment(one, segments, [x], [state] if normaliser is None else [state, normaliser])
     refusal = _refusal(x, weight) if normaliser is None else "φ normalised over the points has no kernel"
     if takes_kernel("scatter", x, refusal):
         from linearno.ops.fused import FusedScatter
@@ -127,6 +151,23 @@ def scatter(
         shift = normaliser.max + normaliser.sum.log()
         bias = bias - shift if bias is not None else -shift
     return _Scatter.apply(x, weight, bias, state.value, normaliser is None)
+
+
+def by_segment(
+    function: Callable[..., Tensor],
+    segments: Segments | None,
+    points: Sequence[Tensor],
+    states: Sequence[State],
+) -> Tensor:
+    """`function(*points, *states)`; with segments, of the points (1, N_i, …) and states of each in turn."""
+    if segments is None:
+        return function(*points, *states)
+    own = [list(zip(*(part.split(1) for part in state), strict=True)) for state in states]
+    if any(len(each) != len(segments) - 1 for each in own):
+        raise UserError(f"the states are of {len(own[0])} meshes, the segments of {len(segments) - 1}")
+    parts = zip(*(apart(x, segments) for x in points), *own, strict=True)
+    count = len(points)
+    return torch.cat([function(*part[:count], *(State(*s) for s in part[count:])) for part in parts], dim=1)
 
 
 def _refusal(x: Tensor, weight: Tensor) -> str | None:
