@@ -94,7 +94,9 @@ def require_points(model: nn.Module, train: FieldData, config: TrainingConfig, t
     task.require_packed(train)
     anywhere = isinstance(model, PointTransformer) and not model.tied_to_grid
     if train.offsets is not None and not anywhere:
-        raise UserError(f"this {type(model).__name__} takes meshes of one size, these differ; use stem=linear")
+        raise UserError(
+            f"this {type(model).__name__} takes meshes of one size, these differ; build it with stem=linear"
+        )
     if config.points is not None and isinstance(model, PointTransformer) and model.tied_to_grid:
         raise UserError(
             f"training.points={config.points}: a model tied to a grid needs it whole; leave it out"
