@@ -50,6 +50,8 @@ class FieldData:
         if self.surface is not None and self.surface.shape != self.coords.shape[:-1]:
             marks, points = tuple(self.surface.shape), tuple(self.coords.shape[:-1])
             raise UserError(f"surface marks {marks} points, the coordinates are of {points}")
+        if self.surface is not None and self.surface.dtype != torch.bool:
+            raise UserError(f"surface marks points by true and false, got {self.surface.dtype}; give .bool()")
         if self.offsets is not None:
             if self.spec.grid is not None:
                 raise UserError(
@@ -69,6 +71,8 @@ class FieldData:
             raise UserError("there are no samples to pack")
         for i, sample in enumerate(samples):
             _require_spec(spec, sample, f"sample {i}")
+        if surface is not None and [len(marks) for marks in surface] != [len(s.coords) for s in samples]:
+            raise UserError("surface marks the points of each sample: give a tensor (points,) for each")
         inputs = [sample.inputs for sample in samples if sample.inputs is not None]
         return cls(
             spec,
