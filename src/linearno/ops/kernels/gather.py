@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.kernels.launch import exp, multiply, pad, product_precision
-from linearno.ops.kernels.sums import parts_of, run_of, small_gradients, tile_of
+from linearno.ops.kernels.sums import run_of, runs_of, small_gradients
 
 
 @triton.jit
@@ -31,7 +31,7 @@ def _scores(
     if SCORE != "linear":
         there = scores if FULL else tl.where(slices[None, :], scores, float("-inf"))
         top = tl.max(there, axis=1)
-        share = exp(there - top[:, None])
+        share = exp(there - top[:, None], x.dtype == tl.float32)
         total = tl.sum(share, axis=1)
         share = share * (1 / total)[:, None]
         scores = share if SCORE == "softmax" else scores - (top + tl.log(total))[:, None]
@@ -55,6 +55,7 @@ def _gather(
         weight_ptr + d[None, :] * WD + m[:, None] * WM, mask=slices[:, None] & features[None, :], other=0.0
     ).to(x_ptr.dtype.element_ty)
     bias = tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
+    EXACT: tl.constexpr = x_ptr.dtype.element_ty == tl.float32
     top = tl.full([BM], float("-inf"), tl.float32)
     total = tl.zeros([BM], tl.float32)
     mean = tl.zeros([BM, BE], tl.float32)
@@ -77,14 +78,14 @@ def _gather(
             if M < BM:
                 turned = tl.where(slices[None, :], turned, float("-inf"))
             highest = tl.max(turned, axis=1)
-            level = highest + tl.log(tl.sum(exp(turned - highest[:, None]), axis=1))
+            level = highest + tl.log(tl.sum(exp(turned - highest[:, None], EXACT), axis=1))
             scores -= level[None, :]
             if SCORE == "softmax":
-                scores = exp(scores)
+                scores = exp(scores, EXACT)
         scores = tl.where(there[None, :], scores, float("-inf"))
         now = tl.maximum(top, tl.max(scores, axis=1))
-        old = exp(top - now)
-        weights = exp(scores - now[:, None])
+        old = exp(top - now, EXACT)
+        weights = exp(scores - now[:, None], EXACT)
         total = total * old + tl.sum(weights, axis=1)
         if SAME:
             value = x
@@ -119,7 +120,7 @@ def _merge(
     for start in range(0, parts, BP):
         there = start + p < parts
         place = (head * parts + start + p) * M + m
-        share = exp(tl.load(max_ptr + place, mask=there, other=float("-inf")) - highest)
+        share = exp(tl.load(max_ptr + place, mask=there, other=float("-inf")) - highest, True)
         total += share * tl.load(sum_ptr + place, mask=there, other=0.0)
         mean += share[:, None] * tl.load(
             part_ptr + place[:, None] * E + e[None, :], mask=there[:, None] & (e < E)[None, :], other=0.0
@@ -200,7 +201,7 @@ def _gather_back(
         else:
             value = tl.load(value_ptr + of_value, mask=there[:, None] & values[None, :], other=0.0)
         scores, share = _scores(x, weight, bias, scale, slices, M == BM, SCORE, BIASED, PRODUCT)
-        psi = exp(scores - log_sum[None, :])
+        psi = exp(scores - log_sum[None, :], kind == tl.float32)
         psi = tl.where(there[:, None] if M == BM else there[:, None] & slices[None, :], psi, 0.0)
         d_scores = psi * (multiply(value, tl.trans(d_mean), 0.0, PRODUCT) + offset[None, :])
         if SCORE == "softmax":
@@ -228,10 +229,6 @@ def _gather_back(
         tl.store(base + M * D + m, tl.zeros([BM], tl.float32), mask=slices)
 
 
-def _small(x: Tensor, slices: int, score: str) -> bool:
-    return score == "linear" and x.dtype == torch.bfloat16 and pad(slices) * pad(x.shape[-1]) <= 1024
-
-
 def gather_forward(
     x: Tensor, value: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, linear: Tensor | None,
     score: str, same: bool,
@@ -239,10 +236,7 @@ def gather_forward(
     """(max, sum, mean, and the mean mapped by `linear` (E, F): empty where it is not given)."""
     batch, points, heads, width = x.shape
     slices, values = weight.shape[1], value.shape[-1]
-    tile = tile_of(x, slices, backward=False)
-    if _small(x, slices, score):
-        tile["BN"] = 64
-    parts = parts_of(x, tile["BN"])
+    parts, tile = runs_of("gather", x, slices, normed=score != "linear")
     tops, totals = x.new_empty(2, batch * heads, parts, slices, dtype=torch.float32)
     sums = x.new_empty(batch * heads, parts, slices, values, dtype=torch.float32)
     _gather[(parts, batch * heads)](
@@ -276,10 +270,7 @@ def gather_backward(
     batch, points, heads, width = x.shape
     slices, values = weight.shape[1], value.shape[-1]
     mapped = values if linear is None else linear.shape[1]
-    tile = tile_of(x, slices, backward=True)
-    if _small(x, slices, score):
-        tile["maxnreg"] = 128  # so that four programs fit on a processor
-    parts = parts_of(x, tile["BN"])
+    parts, tile = runs_of("gather back", x, slices, normed=score != "linear")
     d_x = torch.empty_like(x)
     d_points = x.new_empty(0) if same else torch.empty_like(value)
     sums = x.new_empty(batch * heads, parts, slices * (width + 1), dtype=torch.float32)

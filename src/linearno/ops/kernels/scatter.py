@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.kernels.launch import exp, multiply, pad, product_precision
-from linearno.ops.kernels.sums import parts_of, run_of, small_gradients, tile_of
+from linearno.ops.kernels.sums import run_of, runs_of, small_gradients
 
 
 @triton.jit
@@ -18,7 +18,7 @@ def _phi(x, weight, bias, scale, slices, FULL: tl.constexpr, BIASED: tl.constexp
     scores *= scale
     if not FULL:
         scores = tl.where(slices[None, :], scores, float("-inf"))
-    share = exp(scores - tl.max(scores, axis=1)[:, None])
+    share = exp(scores - tl.max(scores, axis=1)[:, None], x.dtype == tl.float32)
     return share, 1 / tl.sum(share, axis=1)
 
 
@@ -116,8 +116,7 @@ def _scatter_back(
 def scatter_forward(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor) -> Tensor:
     batch, points, heads, width = x.shape
     slices, values = value.shape[-2:]
-    tile = tile_of(x, slices, backward=False)
-    parts = parts_of(x, tile["BN"])
+    parts, tile = runs_of("scatter", x, slices)
     out = x.new_empty(batch, points, heads, values)
     _scatter[(parts, batch * heads)](
         x, weight, scale, weight if bias is None else bias, value, out, points, *weight.stride(),
@@ -134,19 +133,13 @@ def scatter_backward(
     """Gradients of x, weight, scale, bias (empty where there is none) and value."""
     batch, points, heads, width = x.shape
     slices, values = value.shape[-2:]
-    tile, wide = tile_of(x, slices, backward=True), pad(slices)
-    if x.dtype == torch.bfloat16 and wide < 64 and width <= 32:
-        wide, tile["maxnreg"] = (
-            64,
-            128,
-        )  # products of 64 rows need fewer registers: four programs to a processor
-    parts = parts_of(x, tile["BN"])
+    parts, tile = runs_of("scatter back", x, slices)
     d_x = torch.empty_like(x)
     sums = x.new_empty(batch * heads, parts, slices * (width + 1 + values), dtype=torch.float32)
     _scatter_back[(parts, batch * heads)](
         x, weight, scale, weight if bias is None else bias, value, d_out, d_x, sums, points,
         *weight.stride(), heads, slices, width, values, bias is not None, product_precision(x),
-        wide, pad(width), pad(values), **tile,
+        pad(slices), pad(width), pad(values), **tile,
     )  # fmt: skip
     d_value = torch.empty_like(value)
     d_weight, d_scale, d_bias, _ = small_gradients(
