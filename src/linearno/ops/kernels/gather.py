@@ -18,7 +18,7 @@ from linearno.ops.kernels.sums import run_of, runs_of, small_gradients
 
 @triton.jit
 def _scores(
-    x, weight, bias, scale, slices,
+    x, weight, bias, slices,
     FULL: tl.constexpr, SCORE: tl.constexpr, BIASED: tl.constexpr, PRODUCT: tl.constexpr,
 ):  # fmt: skip
     """Scores (n, M) of a tile of points (n, D) by a weight (D, M) and, where they are normalised
@@ -26,7 +26,6 @@ def _scores(
     scores = multiply(x, weight, 0.0, PRODUCT)
     if BIASED:
         scores += bias[None, :]
-    scores *= scale
     share = scores
     if SCORE != "linear":
         there = scores if FULL else tl.where(slices[None, :], scores, float("-inf"))
@@ -53,8 +52,9 @@ def _gather(
     scale = tl.load(scale_ptr + head % H).to(tl.float32)
     weight = tl.load(
         weight_ptr + d[None, :] * WD + m[:, None] * WM, mask=slices[:, None] & features[None, :], other=0.0
-    ).to(x_ptr.dtype.element_ty)
-    bias = tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
+    )
+    weight = (weight * scale).to(x_ptr.dtype.element_ty)
+    bias = scale * tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
     EXACT: tl.constexpr = x_ptr.dtype.element_ty == tl.float32
     top = tl.full([BM], float("-inf"), tl.float32)
     total = tl.zeros([BM], tl.float32)
@@ -69,12 +69,10 @@ def _gather(
         scores = multiply(weight, tl.trans(x), 0.0, PRODUCT)
         if BIASED:
             scores += bias[:, None]
-        scores *= scale
         if SCORE != "linear":  # sums over M are cheap in the other orientation: it is worth a second product
             turned = multiply(x, tl.trans(weight), 0.0, PRODUCT)
             if BIASED:
                 turned += bias[None, :]
-            turned *= scale
             if M < BM:
                 turned = tl.where(slices[None, :], turned, float("-inf"))
             highest = tl.max(turned, axis=1)
@@ -157,8 +155,9 @@ def _gather_back(
     scale = tl.load(scale_ptr + head % H).to(tl.float32)
     weight = tl.load(
         weight_ptr + d[:, None] * WD + m[None, :] * WM, mask=features[:, None] & slices[None, :], other=0.0
-    ).to(kind)
-    bias = tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
+    )
+    weight = (weight * scale).to(kind)
+    bias = scale * tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
     place = head * M + m
     inside = slices[:, None] & values[None, :]
     mean = tl.load(mean_ptr + place[:, None] * E + e[None, :], mask=inside, other=0.0)
@@ -200,7 +199,7 @@ def _gather_back(
             value = x
         else:
             value = tl.load(value_ptr + of_value, mask=there[:, None] & values[None, :], other=0.0)
-        scores, share = _scores(x, weight, bias, scale, slices, M == BM, SCORE, BIASED, PRODUCT)
+        scores, share = _scores(x, weight, bias, slices, M == BM, SCORE, BIASED, PRODUCT)
         psi = exp(scores - log_sum[None, :], kind == tl.float32)
         psi = tl.where(there[:, None] if M == BM else there[:, None] & slices[None, :], psi, 0.0)
         d_scores = psi * (multiply(value, tl.trans(d_mean), 0.0, PRODUCT) + offset[None, :])
@@ -212,7 +211,7 @@ def _gather_back(
             d_bias += d_scores
         d_scores = d_scores.to(kind)
         d_weight = multiply(tl.trans(d_scores), x, d_weight, PRODUCT)
-        d_x = multiply(d_scores, tl.trans(weight), 0.0, PRODUCT) * scale
+        d_x = multiply(d_scores, tl.trans(weight), 0.0, PRODUCT)
         d_points = multiply(psi.to(kind), d_mean, 0.0, PRODUCT)
         if SAME:
             d_x += d_points
@@ -241,7 +240,8 @@ def gather_forward(
     sums = x.new_empty(batch * heads, parts, slices, values, dtype=torch.float32)
     _gather[(parts, batch * heads)](
         x, value, weight, scale, weight if bias is None else bias, tops, totals, sums, points,
-        *weight.stride(), heads, slices, width, values, score, bias is not None, same, product_precision(x),
+        *weight.stride(), heads, slices, width, values, score, bias is not None, same,
+        product_precision(x, "careful"),
         pad(slices), pad(width), pad(values), **tile,
     )  # fmt: skip
     top = x.new_empty(batch, heads, slices, dtype=torch.float32)
@@ -282,7 +282,7 @@ def gather_backward(
         *weight.stride(), *(weight if linear is None else linear).stride(),
         heads, slices, width, values, mapped,
         score, bias is not None, same, linear is not None, d_sum is not None, through is not None,
-        product_precision(x), pad(slices), pad(width), pad(values), pad(mapped), **tile,
+        product_precision(x, "careful"), pad(slices), pad(width), pad(values), pad(mapped), **tile,
     )  # fmt: skip
     d_weight, d_scale, d_bias, d_map = small_gradients(
         sums, d_maps, weight, scale, bias, linear, batch, None, late

@@ -10,12 +10,11 @@ from linearno.ops.kernels.sums import run_of, runs_of, small_gradients
 
 
 @triton.jit
-def _phi(x, weight, bias, scale, slices, FULL: tl.constexpr, BIASED: tl.constexpr, PRODUCT: tl.constexpr):
+def _phi(x, weight, bias, slices, FULL: tl.constexpr, BIASED: tl.constexpr, PRODUCT: tl.constexpr):
     """exp(score − maximum) of a tile (n, M), and 1 / its sum over M."""
     scores = multiply(x, weight, 0.0, PRODUCT)
     if BIASED:
         scores += bias[None, :]
-    scores *= scale
     if not FULL:
         scores = tl.where(slices[None, :], scores, float("-inf"))
     share = exp(scores - tl.max(scores, axis=1)[:, None], x.dtype == tl.float32)
@@ -37,8 +36,9 @@ def _scatter(
     scale = tl.load(scale_ptr + head % H).to(tl.float32)
     weight = tl.load(
         weight_ptr + d[:, None] * WD + m[None, :] * WM, mask=features[:, None] & slices[None, :], other=0.0
-    ).to(kind)
-    bias = tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
+    )
+    weight = (weight * scale).to(kind)
+    bias = scale * tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
     value = tl.load(
         value_ptr + (head * M + m)[:, None] * E + e[None, :],
         mask=slices[:, None] & values[None, :],
@@ -51,7 +51,7 @@ def _scatter(
         there = n < N
         row = (first + n) * H + head % H
         x = tl.load(x_ptr + row[:, None] * D + d[None, :], mask=there[:, None] & features[None, :], other=0.0)
-        share, norm = _phi(x, weight, bias, scale, slices, M == BM, BIASED, PRODUCT)
+        share, norm = _phi(x, weight, bias, slices, M == BM, BIASED, PRODUCT)
         out = multiply(share.to(kind), value, 0.0, PRODUCT) * norm[:, None]
         tl.store(out_ptr + row[:, None] * E + e[None, :], out, mask=there[:, None] & values[None, :])
 
@@ -72,8 +72,9 @@ def _scatter_back(
     scale = tl.load(scale_ptr + head % H).to(tl.float32)
     weight = tl.load(
         weight_ptr + d[:, None] * WD + m[None, :] * WM, mask=features[:, None] & slices[None, :], other=0.0
-    ).to(kind)
-    bias = tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
+    )
+    weight = (weight * scale).to(kind)
+    bias = scale * tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
     value = tl.load(
         value_ptr + (head * M + m)[:, None] * E + e[None, :],
         mask=slices[:, None] & values[None, :],
@@ -93,14 +94,14 @@ def _scatter_back(
         d_out = tl.load(
             d_out_ptr + row[:, None] * E + e[None, :], mask=there[:, None] & values[None, :], other=0.0
         ).to(kind)
-        share, norm = _phi(x, weight, bias, scale, slices, M == BM, BIASED, PRODUCT)
+        share, norm = _phi(x, weight, bias, slices, M == BM, BIASED, PRODUCT)
         phi = share * norm[:, None]
         d_phi = multiply(d_out, tl.trans(value), 0.0, PRODUCT)
         d_scores = phi * (d_phi - tl.sum(phi * d_phi, axis=1)[:, None])
         if BIASED:
             d_bias += d_scores
         d_scores = d_scores.to(kind)
-        d_x = multiply(d_scores, tl.trans(weight), 0.0, PRODUCT) * scale
+        d_x = multiply(d_scores, tl.trans(weight), 0.0, PRODUCT)
         tl.store(d_x_ptr + of_x, d_x, mask=there[:, None] & features[None, :])
         d_weight = multiply(tl.trans(d_scores), x, d_weight, PRODUCT)
         d_value = multiply(tl.trans(phi.to(kind)), d_out, d_value, PRODUCT)
@@ -120,7 +121,7 @@ def scatter_forward(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | Non
     out = x.new_empty(batch, points, heads, values)
     _scatter[(parts, batch * heads)](
         x, weight, scale, weight if bias is None else bias, value, out, points, *weight.stride(),
-        heads, slices, width, values, bias is not None, product_precision(x),
+        heads, slices, width, values, bias is not None, product_precision(x, "careful"),
         pad(slices), pad(width), pad(values), **tile,
     )  # fmt: skip
     return out
@@ -138,7 +139,7 @@ def scatter_backward(
     sums = x.new_empty(batch * heads, parts, slices * (width + 1 + values), dtype=torch.float32)
     _scatter_back[(parts, batch * heads)](
         x, weight, scale, weight if bias is None else bias, value, d_out, d_x, sums, points,
-        *weight.stride(), heads, slices, width, values, bias is not None, product_precision(x),
+        *weight.stride(), heads, slices, width, values, bias is not None, product_precision(x, "careful"),
         pad(slices), pad(width), pad(values), **tile,
     )  # fmt: skip
     d_value = torch.empty_like(value)
