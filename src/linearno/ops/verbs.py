@@ -93,14 +93,16 @@ def gather_on(
     if takes_kernel("gather", x, _refusal(x, weight)):
         from linearno.ops.fused import FusedGather
 
+        inside = None if _crowded(x, weight) else project
         flat = None if value is None else _flat(value.to(x.dtype))
         top, total, mean, same = FusedGather.apply(
-            _flat(x), flat, weight, _scale(x, scale), bias, project, score
+            _flat(x), flat, weight, _scale(x, scale), bias, inside, score
         )
         state = State(*(part.view(*x.shape[:-3], *part.shape[1:]) for part in (top, total, mean)))
-        return same.view(x.shape), state
-    weight, bias = _per_head(x, weight, scale, bias)
-    state = State(*_Gather.apply(x, x if value is None else value, weight, bias, score))
+        x, project = same.view(x.shape), None if inside is not None else project
+    else:
+        weight, bias = _per_head(x, weight, scale, bias)
+        state = State(*_Gather.apply(x, x if value is None else value, weight, bias, score))
     return x, state if project is None else state._replace(value=state.value @ project)
 
 
@@ -180,6 +182,12 @@ def _refusal(x: Tensor, weight: Tensor) -> str | None:
             f"kernels take up to {MOST_SLICES} slices and head width {WIDEST_HEAD}, not {slices} and {width}"
         )
     return None if x.numel() else "there are no points"
+
+
+def _crowded(x: Tensor, weight: Tensor) -> bool:
+    """Whether a processor's memory has no room for the map of the slices beside all else."""
+    width, slices = weight.shape
+    return x.dtype == torch.float32 and width > WIDEST_HEAD // 2 and slices > MOST_SLICES // 2
 
 
 def _flat(x: Tensor) -> Tensor:
