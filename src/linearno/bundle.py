@@ -57,17 +57,24 @@ class Bundle:
         *,
         batch: int = 1,
         steps: int | None = None,
+        segments: Tensor | None = None,
     ) -> Tensor:
         """The outputs (S, N, C) for inputs (S, N, C) at coords (N, X) or (S, N, X), in physical units.
 
         A model that marches in time takes `steps` steps, by default as many as in its training data. One that
         completes a field takes observations at `coords` and answers where its training data had their points.
+        Meshes of different sizes are given one after another, inputs (T, C) at coords (T, X), with their
+        offsets `segments` (S + 1,), and so answered: (T, C).
         """
+        if segments is not None and coords is not None:
+            spec = self.spec.model_copy(update={"grid": None})
+            blank = coords.new_empty(len(coords), self._channels(steps))
+            return self.answer(FieldData(spec, coords, inputs, blank, segments), batch=batch)
         if isinstance(self.model, CrossLinearNO):
             if inputs is None or coords is None:
                 raise UserError("a field is completed from observations: give their values and coordinates")
             return self.encode(coords, inputs).query(coords if self.coords is None else self.coords)
-        coords = self.coords if coords is None else coords
+        coords = self.coords if coords is None and segments is None else coords
         if coords is None:
             raise UserError(f"this model was trained on many meshes: give the coordinates {self.spec.coords}")
         samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1

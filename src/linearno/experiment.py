@@ -9,6 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,6 @@ from linearno.metrics.slices import attention_rank, most_used
 from linearno.models import CONFIGS, build_model
 from linearno.nn import ModelConfig
 from linearno.training import (
-    METRICS,
     TASKS,
     Completion,
     EpochRecord,
@@ -40,7 +40,7 @@ from linearno.training import (
 )
 from linearno.training.fit import hold_out
 from linearno.training.history import read_history
-from linearno.training.predict import draw_for_test
+from linearno.training.predict import draw_for_test, scores
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +92,7 @@ def run(
     """
     refuse_another_run(folder, config)
     splits = open_splits(config.data)  # disk → samples
+    config.task.require_packed(splits.train)
     torch.manual_seed(config.seed)
     seen, _ = hold_out(splits.train, config.training.validation, config.seed)
     asked = config.task.spec(splits.train.spec)  # what one call of the model takes and gives
@@ -111,7 +112,7 @@ def run(
         task=config.task,
         on_epoch=on_epoch,
     )
-    coords = splits.train.coords if splits.train.coords.dim() == 2 else None
+    coords = splits.train.coords if splits.train.shared else None
     bundle = Bundle(
         model,
         scaler,
@@ -156,10 +157,10 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
     predictions = bundle.answer(splits.test, batch=config.training.eval_batch)
     seconds = time.perf_counter() - began
     task, names = config.task, list(dict.fromkeys([config.task.metric, "relative_l2"]))
-    errors = {name: METRICS[name](predictions, splits.test.targets) for name in names}
+    errors = {name: scores(name, predictions, splits.test) for name in names}
     metrics = {
         "split": "test",
-        "samples": len(predictions),
+        "samples": len(splits.test),
         "metric": task.metric,
         **{name: _summary(values) for name, values in errors.items()},
         **_over_time(task, predictions, splits.test.targets),
@@ -196,9 +197,12 @@ def _over_time(task: Task, predictions: Tensor, targets: Tensor) -> dict[str, An
 
 
 def mean_field_error(splits: Splits, metric: str = "relative_l2") -> float:
-    """The error of the simplest answer there is: the mean of the training targets, for every sample."""
+    """The error of the simplest answer there is: the mean of the training targets, for every sample.
+
+    Meshes of different sizes have no mean field: there it is the mean of each channel over all points.
+    """
     mean = splits.train.targets.mean(dim=0)
-    return METRICS[metric](mean.expand_as(splits.test.targets), splits.test.targets).mean().item()
+    return scores(metric, mean.expand_as(splits.test.targets), splits.test).mean().item()
 
 
 def _summary(errors: Tensor) -> dict[str, Any]:
@@ -216,20 +220,22 @@ def write_cases(
 ) -> None:
     """The numbers behind the pictures: best, median and worst case, and the slices of the median one.
 
-    Of a completed field instead of its slices the points that were observed in each case.
+    Of a completed field instead of its slices the points that were observed in each case. Cases of different
+    sizes stand one after another, with their offsets.
     """
     order = errors.argsort()
     index = order[torch.tensor([0, (len(order) - 1) // 2, -1])]
     case = test.batch(index)
-    arrays = {
-        "sample": index,
-        "error": errors[index],
+    fields = {
         "coords": case.coords,
         "targets": case.targets,
-        "predictions": predictions[index],
+        "predictions": replace(test, targets=predictions).batch(index).targets,
     }
     if case.inputs is not None:
-        arrays["inputs"] = case.inputs
+        fields["inputs"] = case.inputs
+    if case.segments is not None:
+        fields = {name: part[0] for name, part in fields.items()} | {"offsets": case.segments}
+    arrays = {"sample": index, "error": errors[index], **fields}
     if isinstance(bundle.task, Completion):
         drawn = (
             draw_for_test(bundle.task, test.coords.shape[-2], bundle.seed, int(i) // batch) for i in index

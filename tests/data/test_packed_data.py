@@ -66,7 +66,16 @@ def test_meshes_without_inputs_are_packed():
             lambda: FieldData(SPEC, torch.rand(5, 2), None, torch.rand(4, 1), torch.tensor([0, 5])),
             "of the same points",
         ),
-        (lambda: FieldData.pack(SPEC, meshes(), [torch.ones(3).bool()]), "surface marks"),
+        (lambda: FieldData.pack(SPEC, meshes([3, 2]), [torch.ones(n).bool() for n in (2, 3)]), "of each"),
+        (lambda: FieldData.pack(SPEC, meshes([3]), [torch.ones(3)]), "by true and false"),
+        (
+            lambda: FieldData(SPEC, torch.rand(4, 2), None, torch.rand(3, 4, 1), surface=torch.ones(3, 4)),
+            r"surface marks \(3, 4\) points, the coordinates are of \(4,\)",
+        ),
+        (
+            lambda: FieldData.pack(SPEC.model_copy(update={"grid": (2, 3)}), meshes([6, 6])),
+            "no grid in common",
+        ),
     ],
 )
 def test_what_cannot_be_packed_is_refused(make, words):

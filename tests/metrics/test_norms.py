@@ -49,3 +49,14 @@ def test_a_common_factor_changes_nothing():
         2, 3, 7, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     )
     torch.testing.assert_close(relative_l2(-5 * prediction, -5 * truth), relative_l2(prediction, truth))
+
+
+@pytest.mark.parametrize("metric", [relative_l2, relative_mae])
+def test_every_segment_of_a_packed_batch_is_a_sample(metric):
+    sizes = [4, 1, 30]
+    prediction, truth = torch.randn(
+        2, 1, 35, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    pairs = zip(prediction.split(sizes, 1), truth.split(sizes, 1), strict=True)
+    packed = metric(prediction, truth, torch.tensor([0, 4, 5, 35]))
+    torch.testing.assert_close(packed, torch.cat([metric(*pair) for pair in pairs]))

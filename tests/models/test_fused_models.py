@@ -109,4 +109,4 @@ def test_the_op_can_be_exported():
     with backend("kernel"), torch.no_grad():
         exported = torch.export.export(model.eval(), tuple(asked))
         assert "linearno.gather" in str(exported.graph)
-        torch.testing.assert_close(exported.module()(*asked), model(*asked), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(exported.module()(*asked), model(*asked), rtol=1e-4, atol=1e-5)

@@ -158,7 +158,7 @@ def test_scores_of_ten_thousand_neither_overflow_nor_lose_the_maximum():
 def test_a_temperature_at_its_clamp_gets_no_gradient():
     t = torch.tensor([0.005, 0.01, 0.5, 1.0, 3.0], device=DEVICE)
     found = [
-        run(lambda t: layers.inverse(t, 0.01, 1.0), [t], torch.ones(5), how=how)
+        run(lambda t: layers.inverse(t, 0.01, 1.0), [t], torch.ones(5, device=DEVICE), how=how)
         for how in ("plain", "kernel")
     ]
     for plain, fused in zip(*found, strict=True):

@@ -53,7 +53,7 @@ def test_of_frames_with_several_channels_the_first_is_drawn(make_rollout, tmp_pa
     case = rollout_case(run, 1)
     assert case.known_name == "w2.0"
     assert case.names == ("w3.0", "w4.0", "w5.0", "w6.0", "w7.0")
-    np.testing.assert_array_equal(case.known, run.cases.inputs[1, :, 2])
+    np.testing.assert_array_equal(case.known, run.cases.inputs[1][:, 2])
     np.testing.assert_array_equal(case.truth, run.cases.targets[1][:, [0, 2, 4, 6, 8]])
 
 
@@ -64,7 +64,7 @@ def test_frames_by_their_time_are_drawn_where_the_points_are_and_are_predicted(m
     np.testing.assert_array_equal(case.truth, run.cases.targets[1][:, 2::3])
     np.testing.assert_array_equal(case.where(3), run.cases.targets[1][:, 9:11])
     np.testing.assert_array_equal(case.where(3, predicted=True), run.cases.predictions[1][:, 9:11])
-    np.testing.assert_array_equal(case.known, run.cases.inputs[1, :, 0])
+    np.testing.assert_array_equal(case.known, run.cases.inputs[1][:, 0])
     assert (case.axis_labels, case.label, case.known_label) == (("x (mm)", "y (mm)"), "w (mm)", "die (mm)")
     words = cases(run)
     assert len(alts(words)) == 3

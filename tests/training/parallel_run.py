@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
+from packed_run import SOME, network, packed_data, packed_fit
 from tiny_run import EVERYTHING, SPEC, Tiny, at_forward, tiny_data, tiny_fit
 
 from linearno.core.artifacts import write_json, write_tensors
@@ -29,6 +30,7 @@ CASES = {  # of 13 samples; a last batch of 1 leaves the second process without 
     "mean-accumulate": EVERYTHING.model_copy(
         update={"batch": 3, "validation": 1, "clip": None, "loss": LossConfig(reduction="mean")}
     ),
+    "packed": SOME,  # meshes of different sizes, some points of each
 }
 
 
@@ -64,7 +66,11 @@ def run_case(folder: Path, name: str) -> dict[str, torch.Tensor]:
     """Final weights, and the losses and gradient norms of all steps."""
     steps: list[torch.Tensor] = []
     with watched(steps):
-        model = exact_fit(folder, CASES[name])
+        if name == "packed":
+            double = packed_data(kind=torch.float64)
+            model = packed_fit(folder, CASES[name], model=network().double(), data=double)
+        else:
+            model = exact_fit(folder, CASES[name])
     return model.state_dict() | {"steps": torch.cat(steps, dim=1)}
 
 

@@ -8,6 +8,7 @@ from linearno.core.errors import UserError
 from linearno.ops import backend
 from linearno.training.losses import LossConfig, central_differences, make_loss
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "losses.npz"
 
 
@@ -114,3 +115,15 @@ def test_a_perfect_guess_has_no_loss_and_no_gradient():
     value.backward()
     assert value.item() == 0
     assert not guess.grad.any()
+
+
+@pytest.mark.parametrize("how", ["plain", "kernel"])
+def test_the_loss_of_a_packed_batch_is_the_sum_over_its_meshes(how):
+    guess, truth = torch.randn(2, 1, 40, 2, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    guess.requires_grad_()
+    loss, found = make_loss(LossConfig(), None), []
+    pairs = list(zip(guess.split([3, 1, 36], 1), truth.split([3, 1, 36], 1), strict=True))
+    with backend(how):
+        for value in (loss(guess, truth, torch.tensor([0, 3, 4, 40])), sum(loss(*pair) for pair in pairs)):
+            found.append((value, *torch.autograd.grad(value, guess)))
+    torch.testing.assert_close(*found)

@@ -75,7 +75,7 @@ def test_bf16_ends_with_the_network_and_the_loss_is_fp32():
     model.register_forward_hook(lambda module, given, answer: seen.append(answer.dtype))
     scaler = Scaler.fit(SPEC, data.everything())
 
-    def loss(prediction, truth):
+    def loss(prediction, truth, segments=None):
         seen.append(prediction.dtype)
         return (prediction - truth).square().sum()
 

@@ -32,6 +32,8 @@ def test_the_defaults_are_the_published_darcy_settings():
         ("schedule", "step", "schedule: .*'onecycle', 'cosine' or 'constant'"),
         ("loss", {"gradient_weight": -0.1}, "loss.gradient_weight: .*greater than or equal to 0"),
         ("epoch", 3, "epoch: no such field; did you mean 'epochs'"),
+        ("points", 0, "points: .*greater than 0"),
+        ("keep_surface", True, "keep_surface=true says which points to take: set points"),
     ],
 )
 def test_nonsense_is_refused_in_one_helpful_line(field, value, message):

@@ -50,7 +50,13 @@ class FieldData:
         if self.surface is not None and self.surface.shape != self.coords.shape[:-1]:
             marks, points = tuple(self.surface.shape), tuple(self.coords.shape[:-1])
             raise UserError(f"surface marks {marks} points, the coordinates are of {points}")
+        if self.surface is not None and self.surface.dtype != torch.bool:
+            raise UserError(f"surface marks points by true and false, got {self.surface.dtype}; give .bool()")
         if self.offsets is not None:
+            if self.spec.grid is not None:
+                raise UserError(
+                    f"meshes of different sizes have no grid in common; spec.grid={self.spec.grid}"
+                )
             sizes_of(self.offsets, len(self.coords))
             counts = {len(part) for part in (self.coords, self.inputs, self.targets) if part is not None}
             if len(counts) > 1:
@@ -65,6 +71,8 @@ class FieldData:
             raise UserError("there are no samples to pack")
         for i, sample in enumerate(samples):
             _require_spec(spec, sample, f"sample {i}")
+        if surface is not None and [len(marks) for marks in surface] != [len(s.coords) for s in samples]:
+            raise UserError("surface marks the points of each sample: give a tensor (points,) for each")
         inputs = [sample.inputs for sample in samples if sample.inputs is not None]
         return cls(
             spec,
@@ -78,21 +86,23 @@ class FieldData:
     def __len__(self) -> int:
         return len(self.targets) if self.offsets is None else len(self.offsets) - 1
 
-    def batch(self, index: Tensor | slice) -> Sample:
-        """The samples at `index`, stacked: (B, N, ·); of packed data one after another: (1, T, ·)."""
+    @property
+    def shared(self) -> bool:
+        """Whether all samples have the same points."""
+        return self.offsets is None and self.coords.dim() == 2
+
+    def batch(self, index: Tensor | slice, kept: Sequence[Tensor] | None = None) -> Sample:
+        """The samples at `index`, stacked: (B, N, ·); of packed data one after another: (1, T, ·).
+
+        With `kept` only those points of each, (K_i,) of its own mesh, as many of all where not packed.
+        """
         if self.offsets is not None:
-            runs = self._runs(index)
-            coords, inputs, targets = (
-                None if part is None else torch.cat([part[run] for run in runs])[None]
-                for part in (self.coords, self.inputs, self.targets)
-            )
-            assert coords is not None
-            assert targets is not None
-            return Sample(
-                coords, inputs, targets, segments=offsets_of([run.stop - run.start for run in runs])
-            )
+            return self._packed(self._runs(index), kept)
+        if kept is not None:
+            assert isinstance(index, Tensor)
+            return self._some(index, torch.stack(list(kept)))
         targets = self.targets[index]
-        coords = self.coords.expand(len(targets), -1, -1) if self.coords.dim() == 2 else self.coords[index]
+        coords = self.coords.expand(len(targets), -1, -1) if self.shared else self.coords[index]
         return Sample(coords, None if self.inputs is None else self.inputs[index], targets)
 
     def everything(self) -> Sample:
@@ -108,25 +118,14 @@ class FieldData:
             if surface is not None:
                 surface = torch.cat([surface[run] for run in self._runs(index)])
             return FieldData(self.spec, part.coords[0], inputs, part.targets[0], part.segments, surface)
-        if surface is not None and surface.dim() == 2:
-            surface = surface[index.cpu()]
-        coords = self.coords if self.coords.dim() == 2 else part.coords
-        return FieldData(self.spec, coords, part.inputs, part.targets, surface=surface)
+        if self.shared:
+            return replace(self, inputs=part.inputs, targets=part.targets)
+        surface = None if surface is None else surface[index.cpu()]
+        return FieldData(self.spec, *part[:3], surface=surface)
 
     def to(self, device: torch.device) -> "FieldData":
         inputs = None if self.inputs is None else self.inputs.to(device)
         return replace(self, coords=self.coords.to(device), inputs=inputs, targets=self.targets.to(device))
-
-    def _packed_batch(self, runs: list[slice]) -> Sample:
-        def together(part: Tensor) -> Tensor:
-            return torch.cat([part[run] for run in runs])[None]
-
-        return Sample(
-            together(self.coords),
-            None if self.inputs is None else together(self.inputs),
-            together(self.targets),
-            segments=offsets_of([run.stop - run.start for run in runs]),
-        )
 
     def _runs(self, index: Tensor | slice) -> list[slice]:
         """The points of each packed sample at `index`, which is read on the host."""
@@ -134,6 +133,29 @@ class FieldData:
         offsets = self.offsets.tolist()
         chosen = torch.arange(len(self))[index.cpu() if isinstance(index, Tensor) else index].tolist()
         return [slice(offsets[i], offsets[i + 1]) for i in chosen]
+
+    def _packed(self, runs: list[slice], kept: Sequence[Tensor] | None) -> Sample:
+        sizes = [run.stop - run.start for run in runs]
+        rows: Tensor | None = None
+        if kept is not None:
+            sizes = [len(points) for points in kept]
+            rows = torch.cat([run.start + points for run, points in zip(runs, kept, strict=True)])
+            rows = rows.to(self.coords.device, non_blocking=True)
+
+        def take(part: Tensor) -> Tensor:
+            return (torch.cat([part[run] for run in runs]) if rows is None else part[rows])[None]
+
+        inputs = None if self.inputs is None else take(self.inputs)
+        return Sample(take(self.coords), inputs, take(self.targets), segments=offsets_of(sizes))
+
+    def _some(self, index: Tensor, kept: Tensor) -> Sample:
+        device = self.coords.device
+        rows, kept = index.to(device, non_blocking=True)[:, None], kept.to(device, non_blocking=True)
+        return Sample(
+            self.coords[kept] if self.shared else self.coords[rows, kept],
+            None if self.inputs is None else self.inputs[rows, kept],
+            self.targets[rows, kept],
+        )
 
 
 def _require_spec(spec: FieldSpec, sample: Sample, name: str) -> None:

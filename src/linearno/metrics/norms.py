@@ -1,22 +1,47 @@
-"""Norms of an error relative to the truth. Axes: B batch; all that follows is one sample."""
+"""Norms of an error relative to the truth. Axes: B batch; all that follows is one sample.
 
+A packed batch (1, T, …) comes with its `segments`: then each of these is a sample.
+"""
+
+from collections.abc import Callable
+
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from linearno.ops.segments import Segments, apart
 
-def relative_l2(prediction: Float[Tensor, "B *rest"], truth: Float[Tensor, "B *rest"]) -> Float[Tensor, "B"]:
+Fields = Float[Tensor, "B *rest"]
+PerSample = Float[Tensor, "S"]
+
+
+def of_each(
+    errors: Callable[[Tensor, Tensor], Tensor], prediction: Fields, truth: Fields, segments: Segments | None
+) -> PerSample:
+    """`errors(prediction, truth)`, which has one value a sample; of a packed batch one a segment."""
+    if segments is None:
+        return errors(prediction, truth)
+    pairs = zip(apart(prediction, segments), apart(truth, segments), strict=True)
+    return torch.cat([errors(*pair) for pair in pairs])
+
+
+def relative_l2(prediction: Fields, truth: Fields, segments: Segments | None = None) -> PerSample:
     """‖p − y‖₂ / ‖y‖₂ of each sample, over points and channels together.
 
     Not finite where the truth is zero everywhere: there is nothing to be relative to.
     """
+    if segments is not None:
+        return of_each(relative_l2, prediction, truth, segments)
     error = (prediction - truth).flatten(1)
     return error.norm(dim=1) / truth.flatten(1).norm(dim=1)
 
 
-def relative_mae(prediction: Float[Tensor, "B *rest"], truth: Float[Tensor, "B *rest"]) -> Float[Tensor, "B"]:
+def relative_mae(prediction: Fields, truth: Fields, segments: Segments | None = None) -> PerSample:
     """mean |p − y| / mean |y| of each sample, over points and channels together.
 
     Not finite where the truth is zero everywhere, as `relative_l2`.
     """
+    if segments is not None:
+        return of_each(relative_mae, prediction, truth, segments)
     error = (prediction - truth).flatten(1)
     return error.abs().mean(dim=1) / truth.flatten(1).abs().mean(dim=1)

@@ -19,13 +19,15 @@ from linearno.nn.layers import GridConv, Linear, Mlp, add_into, add_norm, pointw
 from linearno.nn.rollout import roll_out
 from linearno.nn.settings import ModelConfig, PointConfig, Unified
 from linearno.nn.slice_attention import SliceAttention
-from linearno.ops import State
+from linearno.ops import Segments, State
 from linearno.ops.pointwise import Stream, norm_linear
+from linearno.ops.segments import sizes_of, spread
+from linearno.ops.verbs import by_segment
 
 Coords = Float[Tensor, "B N X"]
 Inputs = Float[Tensor, "B N C_in"] | None
 Output = Float[Tensor, "B N C_out"]
-Time = Float[Tensor, "B 1"] | None
+Time = Float[Tensor, "S 1"] | None  # S = B, of packed meshes as many as there are
 Positions = Float[Tensor, "B N P"] | None  # raw coordinates, for a unified position beside scaled ones
 
 
@@ -43,19 +45,27 @@ class Block(nn.Module):
         self.norm_mlp = nn.LayerNorm(width)
         self.mlp = Mlp(width, mlp_ratio * width, width)
 
-    def forward(self, stream: Stream, state: State | None = None) -> tuple[Stream, State]:
+    def forward(
+        self, stream: Stream, state: State | None = None, segments: Segments | None = None
+    ) -> tuple[Stream, State]:
         stream, normed = add_norm(self.norm_attention, stream)
-        x, state, normaliser = self.attention.encode(normed, state)
+        x, state, normaliser = self.attention.encode(normed, state, segments)
         if torch.is_grad_enabled():
-            scattered = self.attention.scatter(x, state, normaliser)
+            scattered = self.attention.scatter(x, state, normaliser, segments)
             stream, normed = add_norm(self.norm_mlp, self.attention.merge.join(stream, scattered))
             return self.mlp.join(stream, normed), state
+
+        states = [state] if normaliser is None else [state, normaliser]
+        return Stream(by_segment(self._finish, segments, [stream.close(), x], states)), state
+
+    def _finish(self, h: Tensor, x: Tensor, state: State, normaliser: State | None = None) -> Tensor:
+        """The block's result at points of one mesh, from what it gathered; without gradients."""
 
         def finish(h: Tensor, x: Tensor) -> Tensor:
             h = add_into(self.attention.decode(x, state, normaliser), h)
             return add_into(self.mlp(add_norm(self.norm_mlp, Stream(h))[1]), h)
 
-        return Stream(pointwise(finish, stream.close(), x, in_place=True)), state
+        return pointwise(finish, h, x, in_place=True)
 
 
 class Transformer(nn.Module, ABC):
@@ -75,10 +85,12 @@ class Transformer(nn.Module, ABC):
     def slice_weights(self, *asked: Any, **more: Any) -> Iterator[tuple[Tensor, Tensor]]:
         """φ and ψ (B, H, N, M) of each layer in turn, for the question that `forward` takes."""
 
-    def _run(self, block: nn.Module, stream: Stream, state: State | None = None) -> tuple[Stream, State]:
+    def _run(
+        self, block: nn.Module, stream: Stream, state: State | None = None, segments: Segments | None = None
+    ) -> tuple[Stream, State]:
         if not (self.recompute and torch.is_grad_enabled()):
-            return block(stream, state)
-        return checkpoint(block, stream, state, use_reentrant=False, preserve_rng_state=False)
+            return block(stream, state, segments)
+        return checkpoint(block, stream, state, segments, use_reentrant=False, preserve_rng_state=False)
 
     def _head(self, stream: Stream) -> Tensor:
         """In the residual stream's own precision: the answer is rounded no further."""
@@ -98,6 +110,9 @@ class PointTransformer(Transformer):
 
     A model of the family is this with its own `attention`. The published ones differ further in whether the
     placeholder joins when inputs are given, and in how convolutions are initialised.
+
+    Meshes of different sizes are asked in one call, packed one after another: coords (1, T, X), T = Σ N_i,
+    and `segments`, the B + 1 offsets where they begin and end, on the host. Points see their own mesh alone.
     """
 
     config: PointConfig
@@ -133,21 +148,33 @@ class PointTransformer(Transformer):
         self.placeholder = nn.Parameter(torch.rand(config.width) / config.width)
 
     def forward(
-        self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
+        self,
+        coords: Coords,
+        inputs: Inputs = None,
+        *,
+        time: Time = None,
+        positions: Positions = None,
+        segments: Segments | None = None,
     ) -> Output:
-        stream = self._lift(coords, inputs, time, positions)
+        stream = self._lift(coords, inputs, time, positions, segments)
         for block in self.blocks:
-            stream, _ = self._run(block, stream)
+            stream, _ = self._run(block, stream, None, segments)
         return self._head(stream)
 
     def encode(
-        self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
+        self,
+        coords: Coords,
+        inputs: Inputs = None,
+        *,
+        time: Time = None,
+        positions: Positions = None,
+        segments: Segments | None = None,
     ) -> list[State]:
-        """What each layer's slices hold for this mesh: all that a query needs."""
+        """What each layer's slices hold for each mesh: all that a query needs."""
         self._require_queryable()
-        states, stream = [], self._lift(coords, inputs, time, positions)
+        states, stream = [], self._lift(coords, inputs, time, positions, segments)
         for block in self.blocks:
-            stream, state = block(stream)
+            stream, state = block(stream, None, segments)
             states.append(state)
         return states
 
@@ -159,31 +186,51 @@ class PointTransformer(Transformer):
         *,
         time: Time = None,
         positions: Positions = None,
+        segments: Segments | None = None,
     ) -> Output:
         """The field of an encoded mesh at any points; at the mesh's own points it equals `forward`."""
         self._require_queryable()
-        stream = self._lift(coords, inputs, time, positions)
+        stream = self._lift(coords, inputs, time, positions, segments)
         for block, state in zip(self.blocks, states, strict=True):
-            stream, _ = block(stream, state)
+            stream, _ = block(stream, state, segments)
         return self._head(stream)
 
-    def rollout(self, coords: Coords, frames: Float[Tensor, "B N C_in"], steps: int) -> Output:
+    def rollout(
+        self,
+        coords: Coords,
+        frames: Float[Tensor, "B N C_in"],
+        steps: int,
+        *,
+        segments: Segments | None = None,
+    ) -> Output:
         """The `steps` frames that follow `frames`, as many as you like, each made from those before it."""
-        return roll_out(lambda frames: self(coords, frames), frames, steps)
+        return roll_out(lambda frames: self(coords, frames, segments=segments), frames, steps)
 
     def slice_weights(
         self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """φ and ψ (B, H, N, M) of each layer in turn, for pictures and ranks."""
+        """φ and ψ (B, H, N, M) of each layer in turn, for pictures and ranks; not of packed meshes."""
         stream = self._lift(coords, inputs, time, positions)
         for block in self.blocks:
             assert isinstance(block, Block)
             yield block.attention.weights(add_norm(block.norm_attention, stream)[1])
             stream, _ = block(stream)
 
+    @property
+    def tied_to_grid(self) -> bool:
+        """Whether the model answers on one mesh only, that of its convolutions or of its position."""
+        return self.grid_points is not None or any(isinstance(m, GridConv) for m in self.modules())
+
     def _lift(
-        self, coords: Tensor, inputs: Tensor | None, time: Tensor | None, positions: Tensor | None
+        self,
+        coords: Tensor,
+        inputs: Tensor | None,
+        time: Tensor | None,
+        positions: Tensor | None,
+        segments: Segments | None = None,
     ) -> Stream:
+        if segments is not None:
+            self._require_packed(coords, segments)
         place = self._place(coords, positions)
         z = place if inputs is None else torch.cat([place, inputs], dim=-1)
         if z.shape[-1] != self.features:
@@ -195,7 +242,10 @@ class PointTransformer(Transformer):
         h = pointwise(lambda z: self.lift(z, shift), z).to(z.dtype)  # the stream keeps the type of the data
         if (time is None) != (self.time is None):
             raise UserError(f"this model takes {'no' if self.time is None else 'a'} time input")
-        return Stream(h if self.time is None or time is None else h + self.time(time))
+        if self.time is None or time is None:
+            return Stream(h)
+        when = self.time(time)
+        return Stream(h + (when if segments is None else spread(when, segments)))
 
     def _measure_from(self, unified: Unified, coords: int) -> None:
         axes = coords
@@ -231,8 +281,15 @@ class PointTransformer(Transformer):
         assert self.grid_distances is not None
         return self.grid_distances.expand(len(coords), -1, -1)
 
+    def _require_packed(self, coords: Tensor, segments: Segments) -> None:
+        if self.tied_to_grid:
+            raise UserError("a model tied to a grid takes no packed meshes; build it with stem='linear'")
+        if len(coords) != 1:
+            raise UserError(f"packed meshes are one batch, coords (1, T, X); got {tuple(coords.shape)}")
+        sizes_of(segments, coords.shape[1])
+
     def _require_queryable(self) -> None:
-        if self.grid_points is not None or any(isinstance(m, GridConv) for m in self.modules()):
+        if self.tied_to_grid:
             raise UserError("a model tied to a grid cannot be queried elsewhere; build it with stem='linear'")
         if any(isinstance(m, SliceAttention) and m.phi == "N" for m in self.modules()):
             raise UserError("φ normalised over the points cannot be queried elsewhere; use phi='M'")

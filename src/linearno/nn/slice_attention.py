@@ -12,6 +12,7 @@ from linearno.nn.layers import Branch
 from linearno.ops import (
     Phi,
     Psi,
+    Segments,
     State,
     gather,
     gather_on,
@@ -88,39 +89,47 @@ class SliceAttention(nn.Module):
         self.value, self.value_stem, self.key_stem, self.mix = value, value_stem, key_stem, mix
         self.temperature_query, self.temperature_key = temperature_query, temperature_key
 
-    def forward(self, h: Features, state: State | None = None) -> tuple[Features, State]:
+    def forward(
+        self, h: Features, state: State | None = None, segments: Segments | None = None
+    ) -> tuple[Features, State]:
         """The layer's output at the points of `h`, and the state it was scattered from."""
-        x, state, normaliser = self.encode(h, state)
-        return self.decode(x, state, normaliser), state
+        x, state, normaliser = self.encode(h, state, segments)
+        return self.merge(self.scatter(x, state, normaliser, segments)), state
 
-    def encode(self, h: Features, state: State | None = None) -> tuple[Heads, State, State | None]:
+    def encode(
+        self, h: Features, state: State | None = None, segments: Segments | None = None
+    ) -> tuple[Heads, State, State | None]:
         """All that needs every point: features by head, the state, and φ's normaliser where it has one.
 
-        Without a state the points of `h` are gathered; with one they only ask.
+        Without a state the points of `h` are gathered; with one they only ask. Of packed points, with
+        `segments`, states have an entry for each.
         """
         x, normaliser = self._split(self.stem(h)), None
         if state is None and self.key_stem is None:
-            x, state = self._gather(x, h)
+            x, state = self._gather(x, h, segments)
         elif state is None:
-            state = self.gather(h)
+            state = self.gather(h, segments)
         if self.phi == "N":
             w_query, scale_query, bias_query = self._query()
-            normaliser = gather(x, w_query, scale_query, bias=bias_query)
+            normaliser = gather(x, w_query, scale_query, bias=bias_query, segments=segments)
         return x, state, normaliser
 
-    def gather(self, h: Features) -> State:
+    def gather(self, h: Features, segments: Segments | None = None) -> State:
         """What the slices hold of the points of `h`, for others to ask. Without a mix, and with ψ over N, the
         states of parts merge into the state of the whole."""
-        return self._gather(self._split((self.key_stem or self.stem)(h)), h)[1]
+        return self._gather(self._split((self.key_stem or self.stem)(h)), h, segments)[1]
 
     def decode(self, x: Heads, state: State, normaliser: State | None = None) -> Features:
         """The output at points with features `x`: each on its own."""
         return self.merge(self.scatter(x, state, normaliser))
 
-    def scatter(self, x: Heads, state: State, normaliser: State | None = None) -> Features:
+    def scatter(
+        self, x: Heads, state: State, normaliser: State | None = None, segments: Segments | None = None
+    ) -> Features:
         """What the slices give these points, heads side by side: all but the merge."""
-        w_query, scale_query, bias_query = self._query()
-        return scatter(x, w_query, scale_query, state, bias=bias_query, normaliser=normaliser).flatten(-2)
+        weight, scale, bias = self._query()
+        out = scatter(x, weight, scale, state, bias=bias, normaliser=normaliser, segments=segments)
+        return out.flatten(-2)
 
     def weights(
         self, h: Features, gathered: Float[Tensor, "B K W"] | None = None
@@ -145,12 +154,19 @@ class SliceAttention(nn.Module):
             eps=self.eps,
         )
 
-    def _gather(self, x: Tensor, h: Tensor) -> tuple[Tensor, State]:
+    def _gather(self, x: Tensor, h: Tensor, segments: Segments | None) -> tuple[Tensor, State]:
         value = None if self.value_stem is None else self._split(self.value_stem(h))
         project = None if self.value is None else self.value.weight.mT
-        w_key, scale_key, bias_key = self._key()
+        weight, scale, bias = self._key()
         x, state = gather_on(
-            x, w_key, scale_key, bias=bias_key, value=value, project=project, score=SCORE[self.psi]
+            x,
+            weight,
+            scale,
+            bias=bias,
+            value=value,
+            project=project,
+            score=SCORE[self.psi],
+            segments=segments,
         )
         slices = slice_means(state, self.psi, self.eps)
         return x, state._replace(value=slices if self.mix is None else self.mix(slices))

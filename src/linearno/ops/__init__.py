@@ -4,6 +4,7 @@ from linearno.ops.attention import Phi, Psi, linear_attention, self_attention, s
 from linearno.ops.casts import Casts
 from linearno.ops.choice import Backend, backend
 from linearno.ops.dense import dense_linear_attention, slice_weights
+from linearno.ops.segments import Segments
 from linearno.ops.verbs import Score, State, gather, gather_on, merge, scatter
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Phi",
     "Psi",
     "Score",
+    "Segments",
     "State",
     "backend",
     "dense_linear_attention",

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from linearno.ops.choice import computes_in, takes_kernel
+from linearno.ops.segments import Segments
 from linearno.ops.verbs import Bias, Points, Scale, Score, Slices, State, Values, Weight, gather, scatter
 
 Phi = Literal["M", "N"]  # softmax over the slices, or over the points
@@ -75,14 +76,18 @@ def linear_attention(
     psi: Psi = "N",
     mix: Callable[[Slices], Slices] | None = None,
     eps: float = 0.0,
+    segments: Segments | None = None,
 ) -> Values:
     """φ(Q) G(ψ(K)ᵀ V) in O(N M D), never forming an N×M tensor (Eq. 6 and 9).
 
     For φ over M and ψ over N the rows of φψᵀ sum to one, so constants pass unchanged, and repeating
-    every point leaves the output at each point as it was. Reference: https://arxiv.org/abs/2511.06294.
+    every point leaves the output at each point as it was. With `segments` each is by itself.
+    Reference: https://arxiv.org/abs/2511.06294.
     """
-    state = gather(x, w_key, scale_key, bias=bias_key, value=value, score=SCORE[psi])
+    state = gather(x, w_key, scale_key, bias=bias_key, value=value, score=SCORE[psi], segments=segments)
     slices = slice_means(state, psi, eps)
     state = state._replace(value=slices if mix is None else mix(slices))
-    normaliser = gather(x, w_query, scale_query, bias=bias_query) if phi == "N" else None
-    return scatter(x, w_query, scale_query, state, bias=bias_query, normaliser=normaliser)
+    normaliser = None
+    if phi == "N":
+        normaliser = gather(x, w_query, scale_query, bias=bias_query, segments=segments)
+    return scatter(x, w_query, scale_query, state, bias=bias_query, normaliser=normaliser, segments=segments)

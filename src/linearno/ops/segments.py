@@ -36,6 +36,14 @@ def sizes_of(segments: Segments, points: int) -> list[int]:
     return sizes
 
 
-def apart(x: Shaped[Tensor, "..."], segments: Segments, dim: int) -> tuple[Tensor, ...]:
-    """The points of each segment, as views of `x` along `dim`."""
-    return x.split(sizes_of(segments, x.shape[dim]), dim)
+def apart(x: Shaped[Tensor, "1 T ..."], segments: Segments) -> tuple[Tensor, ...]:
+    """The points of each segment by themselves, (1, N_i, …): views."""
+    return x.split(sizes_of(segments, x.shape[1]), dim=1)
+
+
+def spread(x: Shaped[Tensor, "S 1 W"], segments: Segments) -> Shaped[Tensor, "1 T W"]:
+    """What each segment has, at every point of it."""
+    sizes = sizes_of(segments, int(segments[-1]))
+    if len(sizes) != len(x):
+        raise UserError(f"there are {len(x)} values for {len(sizes)} segments; give one for each")
+    return torch.cat([part.expand(size, -1) for part, size in zip(x, sizes, strict=True)])[None]

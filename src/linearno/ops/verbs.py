@@ -1,12 +1,14 @@
 """The three verbs, without an N×M tensor: points are taken a block at a time, blocks merge exactly.
 
-Axes: … any leading axes, N points, H heads, D head width, E value width (mostly D), M slices, K parts.
+Axes: … any leading axes, N points, H heads, D head width, E value width (mostly D), M slices, K parts,
+S segments: meshes of different sizes one after another, x (1, T, H, D) with T = Σ N_i (`segments`).
 
 Scores are made inside, from features and a small weight: score = x w · scale + bias. The backward passes
 make them again block by block, so training keeps no N×M tensor either.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -14,7 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from linearno.core.errors import UserError
 from linearno.ops.choice import takes_kernel
+from linearno.ops.segments import Segments, apart
 
 Points = Float[Tensor, "*batch N H D"]
 Values = Float[Tensor, "*batch N H E"]
@@ -52,14 +56,18 @@ def gather(
     value: Values | None = None,
     project: Project | None = None,
     score: Score = "linear",
+    segments: Segments | None = None,
 ) -> State:
     """Gather points into slices: value_m = Σ_n ψ_nm v_n,  ψ = softmax over N of the scores (Eq. 8).
 
     `value` is what is averaged (x itself by default), `project` a linear map of it: the map of a mean is
     the mean of the mapped, so it acts on M slices instead of N points. With `score="log_softmax"` ψ becomes
     Transolver's softmax over M normalised by its sum over N: w / Σw = softmax_N(log w) for w = softmax_M.
+    With `segments` each is gathered by itself: the state has an entry for each of them.
     """
-    return gather_on(x, weight, scale, bias=bias, value=value, project=project, score=score)[1]
+    return gather_on(
+        x, weight, scale, bias=bias, value=value, project=project, score=score, segments=segments
+    )[1]
 
 
 def gather_on(
@@ -71,20 +79,30 @@ def gather_on(
     value: Values | None = None,
     project: Project | None = None,
     score: Score = "linear",
+    segments: Segments | None = None,
 ) -> tuple[Points, State]:
     """x again, and `gather` of it. Whoever reads these points next should read them from here: then the
     kernel's backward pass adds that gradient to its own, and x is written once."""
+    if segments is not None:
+        values = [None] * (len(segments) - 1) if value is None else apart(value, segments)
+        states = [
+            gather(part, weight, scale, bias=bias, value=own, project=project, score=score)
+            for part, own in zip(apart(x, segments), values, strict=True)
+        ]
+        return x, State(*(torch.cat(parts) for parts in zip(*states, strict=True)))
     if takes_kernel("gather", x, _refusal(x, weight)):
         from linearno.ops.fused import FusedGather
 
+        inside = None if _crowded(x, weight) else project
         flat = None if value is None else _flat(value.to(x.dtype))
         top, total, mean, same = FusedGather.apply(
-            _flat(x), flat, weight, _scale(x, scale), bias, project, score
+            _flat(x), flat, weight, _scale(x, scale), bias, inside, score
         )
         state = State(*(part.view(*x.shape[:-3], *part.shape[1:]) for part in (top, total, mean)))
-        return same.view(x.shape), state
-    weight, bias = _per_head(x, weight, scale, bias)
-    state = State(*_Gather.apply(x, x if value is None else value, weight, bias, score))
+        x, project = same.view(x.shape), None if inside is not None else project
+    else:
+        weight, bias = _per_head(x, weight, scale, bias)
+        state = State(*_Gather.apply(x, x if value is None else value, weight, bias, score))
     return x, state if project is None else state._replace(value=state.value @ project)
 
 
@@ -111,11 +129,19 @@ def scatter(
     *,
     bias: Bias | None = None,
     normaliser: State | None = None,
+    segments: Segments | None = None,
 ) -> Values:
     """Scatter slices back to points: out_n = Σ_m φ_nm value_m,  φ = softmax over M of the scores (Eq. 8).
 
     With a `normaliser` (the state gathered by the same weight) φ is instead the softmax over its points.
+    With `segments` the points of each get its own entry of the state.
     """
+    if segments is not None:
+
+        def one(x: Tensor, state: State, normaliser: State | None = None) -> Tensor:
+            return scatter(x, weight, scale, state, bias=bias, normaliser=normaliser)
+
+        return by_segment(one, segments, [x], [state] if normaliser is None else [state, normaliser])
     refusal = _refusal(x, weight) if normaliser is None else "φ normalised over the points has no kernel"
     if takes_kernel("scatter", x, refusal):
         from linearno.ops.fused import FusedScatter
@@ -129,6 +155,23 @@ def scatter(
     return _Scatter.apply(x, weight, bias, state.value, normaliser is None)
 
 
+def by_segment(
+    function: Callable[..., Tensor],
+    segments: Segments | None,
+    points: Sequence[Tensor],
+    states: Sequence[State],
+) -> Tensor:
+    """`function(*points, *states)`; with segments, of the points (1, N_i, …) and states of each in turn."""
+    if segments is None:
+        return function(*points, *states)
+    own = [list(zip(*(part.split(1) for part in state), strict=True)) for state in states]
+    if any(len(each) != len(segments) - 1 for each in own):
+        raise UserError(f"the states are of {len(own[0])} meshes, the segments of {len(segments) - 1}")
+    parts = zip(*(apart(x, segments) for x in points), *own, strict=True)
+    count = len(points)
+    return torch.cat([function(*part[:count], *(State(*s) for s in part[count:])) for part in parts], dim=1)
+
+
 def _refusal(x: Tensor, weight: Tensor) -> str | None:
     """Why the kernels cannot take these shapes, if they cannot."""
     width, slices = weight.shape
@@ -139,6 +182,12 @@ def _refusal(x: Tensor, weight: Tensor) -> str | None:
             f"kernels take up to {MOST_SLICES} slices and head width {WIDEST_HEAD}, not {slices} and {width}"
         )
     return None if x.numel() else "there are no points"
+
+
+def _crowded(x: Tensor, weight: Tensor) -> bool:
+    """Whether a processor's memory has no room for the map of the slices beside all else."""
+    width, slices = weight.shape
+    return x.dtype == torch.float32 and width > WIDEST_HEAD // 2 and slices > MOST_SLICES // 2
 
 
 def _flat(x: Tensor) -> Tensor:

@@ -94,9 +94,9 @@ def rollout_case(run: Run, place: int, channel: int = 0) -> RolloutCase:
     known = -task.frame if marches else 0
     return RolloutCase(
         coords=found.coords[place],
-        known=found.inputs[place, :, known],
-        truth=found.targets[place, :, own],
-        prediction=found.predictions[place, :, own],
+        known=found.inputs[place][:, known],
+        truth=found.targets[place][:, own],
+        prediction=found.predictions[place][:, own],
         known_name=spec.inputs[known],
         names=spec.outputs[own],
         axis_labels=_axes(found),
@@ -131,9 +131,9 @@ def field_case(found: Cases, place: int, channel: int) -> Case:
     spec, name = found.spec, found.spec.outputs[channel]
     return Case(
         coords=found.coords[place],
-        truth=found.targets[place, :, channel],
-        prediction=found.predictions[place, :, channel],
-        input=None if found.inputs is None else found.inputs[place, :, 0],
+        truth=found.targets[place][:, channel],
+        prediction=found.predictions[place][:, channel],
+        input=None if found.inputs is None else found.inputs[place][:, 0],
         axis_labels=_axes(found),
         input_label="" if found.inputs is None else quantity(spec.inputs[0], spec.unit(spec.inputs[0])),
         output_label=quantity(name, spec.unit(name)),
@@ -159,7 +159,7 @@ def _case(run: Run, found: Cases, place: int, channel: int) -> Markup:
 
 def _given(found: Cases) -> str:
     if found.observed is not None:
-        return f"{found.observed.shape[1]:,} observed values of {found.coords.shape[1]:,}"
+        return f"{found.observed.shape[1]:,} observed values of {len(found.coords[0]):,}"
     return "the points" if found.inputs is None else found.spec.inputs[0]
 
 

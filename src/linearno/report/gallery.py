@@ -77,7 +77,7 @@ def _card(shown: Shown, run: Run, folder: Path) -> Markup:
 
 def _facts(shown: Shown, run: Run) -> str:
     """How much was solved, learned and tested, and how long it took."""
-    points = run.cases.coords.shape[1] if run.cases else None
+    points = len(run.cases.coords[RANKS.index("median")]) if run.cases else None
     learned, tested = dig(run.config, "data", "train"), run.metrics.get("samples")
     parameters, device = run.metrics.get("parameters"), run.metrics.get("device")
     return (

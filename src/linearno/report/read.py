@@ -26,6 +26,7 @@ FORMAT = 1
 HOW = "give a run folder, as `linearno train` writes it"
 SLICE_MAPS = ("phi_dominant", "psi_dominant", "phi_slice", "psi_slice")
 AGAIN = "evaluate the run again to write it anew"
+Fields = list[Float[ndarray, "_ _"]]  # (N, C) of each case
 
 
 @dataclass(frozen=True)
@@ -42,19 +43,19 @@ class Slices:
 
 @dataclass(frozen=True)
 class Cases:
-    """Best, median and worst sample, in physical units."""
+    """Best, median and worst sample, in physical units: of each (N, ·), and N may differ."""
 
     spec: FieldSpec
     sample: Integer[ndarray, "K"]
     error: Float[ndarray, "K"]
-    coords: Float[ndarray, "K N X"]
-    inputs: Float[ndarray, "K N C_in"] | None
-    targets: Float[ndarray, "K N C"]
-    predictions: Float[ndarray, "K N C"]
+    coords: Fields
+    inputs: Fields | None
+    targets: Fields
+    predictions: Fields
     slices: Slices | None
     observed: Integer[ndarray, "K P"] | None  # the points that a completion was told of
 
-    def places(self, values: Float[ndarray, "K N C"], place: int) -> Float[ndarray, "N T X"] | None:
+    def places(self, values: Fields, place: int) -> Float[ndarray, "N T X"] | None:
         """Where the points of a case are in each frame, if the outputs tell: by `values` of these."""
         if not self.spec.places:
             return None
@@ -186,14 +187,32 @@ def _cases(path: Path, card: dict[str, Any]) -> Cases | None:
     if "rank" in arrays:
         maps = {name: arrays[name] for name in SLICE_MAPS}
         slices = Slices(**maps, rank=arrays["rank"].astype(float), bound=int(arrays["slices"]))
-    parts = ("sample", "error", "coords", "targets", "predictions")
     return Cases(
         spec=spec,
-        inputs=arrays.get("inputs"),
+        sample=arrays["sample"],
+        error=arrays["error"],
+        inputs=_apart(arrays, "inputs") if "inputs" in arrays else None,
         slices=slices,
         observed=arrays.get("observed"),
-        **{name: arrays[name] for name in parts},
+        **{name: _apart(arrays, name) for name in ("coords", "targets", "predictions")},
     )
+
+
+def _sizes(arrays: dict[str, ndarray]) -> list[int]:
+    """The points of each case."""
+    if "offsets" not in arrays:
+        return [arrays["coords"].shape[1]] * len(arrays["coords"])
+    offsets, total = arrays["offsets"].tolist(), len(arrays["coords"])
+    if offsets[:1] != [0] or offsets[-1:] != [total] or not (sizes := np.diff(offsets).tolist()):
+        raise ValueError(f"offsets {offsets} do not run from 0 to the {total} points")
+    if min(sizes) < 1:
+        raise ValueError(f"offsets {offsets} leave a case without points")
+    return sizes
+
+
+def _apart(arrays: dict[str, ndarray], name: str) -> Fields:
+    """A field of each case: of meshes of one size they are stacked, of others one after another."""
+    return list(np.split(arrays[name], arrays["offsets"][1:-1]) if "offsets" in arrays else arrays[name])
 
 
 def _nameless(arrays: dict[str, ndarray]) -> FieldSpec:
@@ -211,18 +230,20 @@ def _nameless(arrays: dict[str, ndarray]) -> FieldSpec:
 
 def _check(arrays: dict[str, ndarray], spec: FieldSpec) -> None:
     """Shapes that do not fit are named here rather than in the middle of a figure."""
-    if arrays["coords"].ndim != 3:
-        raise ValueError(f"coords has {arrays['coords'].ndim} axes, expected 3")
-    count, points, _ = arrays["coords"].shape
+    axes = 2 if "offsets" in arrays else 3
+    if arrays["coords"].ndim != axes:
+        raise ValueError(f"coords has {arrays['coords'].ndim} axes, expected {axes}")
+    where, sizes = arrays["coords"].shape[:-1], _sizes(arrays)
+    count, points = len(sizes), sizes[min(1, len(sizes) - 1)]  # of the median case
     expected: dict[str, tuple[int, ...]] = {
         "sample": (count,),
         "error": (count,),
-        "coords": (count, points, len(spec.coords)),
-        "targets": (count, points, len(spec.outputs)),
-        "predictions": (count, points, len(spec.outputs)),
+        "coords": (*where, len(spec.coords)),
+        "targets": (*where, len(spec.outputs)),
+        "predictions": (*where, len(spec.outputs)),
     }
     if "inputs" in arrays:
-        expected["inputs"] = (count, points, len(spec.inputs))
+        expected["inputs"] = (*where, len(spec.inputs))
     if "rank" in arrays:
         heads = arrays["rank"].shape
         expected |= {"slices": ()} | dict.fromkeys(SLICE_MAPS, (*heads, points))

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from linearno.core.config import Config
 from linearno.core.device import Precision
@@ -17,7 +17,9 @@ class TrainingConfig(Config):
     `batch` is shared among the processes of a run; `accumulate` batches make one optimiser step. `ema` is the
     decay of averaged weights, which then are the result. `validation` training samples (the last
     of a seeded permutation) are held out and choose the epoch whose weights are the result; 0 is the paper's
-    protocol: no validation, the last epoch.
+    protocol: no validation, the last epoch. With `points` an epoch sees that many points of each mesh (all of
+    a smaller one), drawn anew for the next; with `keep_surface` those of its surface come before any other,
+    and count. Every evaluation sees the whole mesh.
     """
 
     epochs: PositiveInt = 500
@@ -40,6 +42,8 @@ class TrainingConfig(Config):
     capture: bool = True  # replay the step as a CUDA graph; false: launch every kernel from the host
     recompute: bool = False  # run each block again in the backward pass: less memory, a third more work
     eval_batch: PositiveInt = 1
+    points: PositiveInt | None = None  # of each mesh in an epoch; null: all of them
+    keep_surface: bool = False
     loss: LossConfig = LossConfig()
 
     @field_validator("betas")
@@ -55,3 +59,13 @@ class TrainingConfig(Config):
         if ema is not None and not 0 < ema < 1:
             raise ValueError(f"expected a decay between 0 and 1, such as 0.999, or null for none; got {ema}")
         return ema
+
+    @model_validator(mode="after")
+    def _some_points_are_no_grid(self) -> "TrainingConfig":
+        if self.points is None and self.keep_surface:
+            raise ValueError("keep_surface=true says which points to take: set points, or leave it out")
+        if self.points is not None and self.loss.gradient_weight:
+            raise ValueError(
+                f"points={self.points} of a mesh have no differences; set loss.gradient_weight=0"
+            )
+        return self

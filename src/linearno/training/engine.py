@@ -7,8 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
+from linearno.core.randomness import torch_generator
 from linearno.data.benchmark import FieldData
+from linearno.data.sample import Sample
 from linearno.data.scaler import Scaler
+from linearno.data.subsample import draw_points, points_of
 from linearno.ops import Casts
 from linearno.training import parallel
 from linearno.training.config import TrainingConfig
@@ -16,7 +19,7 @@ from linearno.training.flat_adam import FlatAdam
 from linearno.training.losses import Loss
 from linearno.training.state import TrainState
 from linearno.training.step import train_step
-from linearno.training.tasks import IN_TRAINING, Drawn, Task
+from linearno.training.tasks import IN_TRAINING, OF_MESH, Drawn, Task
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +31,9 @@ class Engine:
 
     The first steps of a run are eager ones. Then, if `config.capture` allows it, the step of a full batch is
     captured: the same kernels on the same memory, so the two ways agree to rounding. A shorter last batch of
-    an epoch stays eager, and so do steps that several processes share. Whatever the host decides (the
-    learning rate, the place of the loss) stays outside.
+    an epoch stays eager, and so do steps that several processes share, and batches of packed or drawn points,
+    whose `index` is read on the host. Whatever the host decides (the learning rate, the place of the loss)
+    stays outside.
     """
 
     def __init__(
@@ -46,6 +50,12 @@ class Engine:
         self.seed, self.task = seed, task or Task()
         cuda, alone = state.device.type == "cuda", parallel.size() == 1
         self.capture = cuda and alone and config.capture and isinstance(state.optimizer, FlatAdam)
+        self.by_host = data.offsets is not None or config.points is not None
+        if self.capture and self.by_host:
+            self.capture = False
+            log.info(
+                "the training step is not captured as a CUDA graph: its meshes differ from batch to batch"
+            )
         self.stream = torch.cuda.Stream(state.device) if self.capture else None
         narrow = cuda and config.precision == "bf16"
         self.casts = Casts(state.model.parameters(), torch.bfloat16) if narrow else None
@@ -86,9 +96,22 @@ class Engine:
 
     def _draws(self, samples: int) -> Iterable[Drawn]:
         """By the host, from seed and step alone: a resumed run draws what it would have drawn."""
-        shape = (samples, *self.data.targets.shape[1:])
+        whole = self.data.coords.shape[-2]
+        shape = (samples, min(whole, self.config.points or whole), self.data.targets.shape[-1])
         draws = self.task.draws(shape, self.seed, IN_TRAINING, self.state.total_steps)
         return [None] if draws is None else draws.to(self.state.device, non_blocking=True).unbind()
+
+    def _batch(self, index: Tensor) -> Sample:
+        """Of each sample all points, or those drawn for it: from seed, epoch and sample alone."""
+        count = self.config.points
+        if count is None:
+            return self.data.batch(index)
+        kept = []
+        for sample in index.tolist():
+            points, surface = points_of(self.data, sample)
+            generator = torch_generator(self.seed, OF_MESH, self.state.epoch, sample)
+            kept.append(draw_points(points, count, generator, surface if self.config.keep_surface else None))
+        return self.data.batch(index, kept)
 
     def _way(self, index: Tensor, drawn: Drawn) -> Callable[[], tuple[Tensor, Tensor]]:
         full = len(index) == self.config.batch * self.config.accumulate
@@ -102,7 +125,7 @@ class Engine:
         """From indices to changed weights: nothing here waits for the device."""
         state, config = self.state, self.config
         share = parallel.share(index)
-        batches = [self.data.batch(part) for part in share.parts(config.batch)]
+        batches = [self._batch(part) for part in share.parts(config.batch)]
         own: list[Drawn] = [drawn] * len(batches)
         if drawn is not None and self.task.draws_each:
             own = list(parallel.share(drawn).parts(config.batch))

@@ -17,7 +17,7 @@ from linearno.core.errors import UserError
 from linearno.core.randomness import torch_generator
 from linearno.data.benchmark import FieldData
 from linearno.data.scaler import Scaler
-from linearno.nn import Transformer
+from linearno.nn import PointTransformer, Transformer
 from linearno.training import parallel
 from linearno.training.checkpoint import Checkpoints
 from linearno.training.config import TrainingConfig
@@ -27,10 +27,10 @@ from linearno.training.history import EpochRecord, append_history, cut_history
 from linearno.training.interrupt import Interrupted, StopRequest, stop_on_signals
 from linearno.training.losses import Loss, make_loss
 from linearno.training.optimizer import make_optimizer
-from linearno.training.predict import predict
+from linearno.training.predict import predict, scores
 from linearno.training.schedule import Schedule
 from linearno.training.state import TrainState
-from linearno.training.tasks import METRICS, Task
+from linearno.training.tasks import Task
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ def fit(
     """
     if parallel.writes():
         writable_folder(folder)
+    require_points(model, train, config, task or Task())
     set_matmul_precision(config.precision)
     settings = {"seed": seed, "training": config.model_dump(mode="json")}
     fitted, held_out = hold_out(train, config.validation, seed)
@@ -86,6 +87,22 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
             order = torch.channels_last if isinstance(module, nn.Conv2d) else torch.channels_last_3d
             module.weight.data = module.weight.data.to(memory_format=order)
     return model
+
+
+def require_points(model: nn.Module, train: FieldData, config: TrainingConfig, task: Task) -> None:
+    """An error now if the model or the task cannot take such meshes, or the data know no surface to keep."""
+    task.require_packed(train)
+    anywhere = isinstance(model, PointTransformer) and not model.tied_to_grid
+    if train.offsets is not None and not anywhere:
+        raise UserError(
+            f"this {type(model).__name__} takes meshes of one size, these differ; build it with stem=linear"
+        )
+    if config.points is not None and isinstance(model, PointTransformer) and model.tied_to_grid:
+        raise UserError(
+            f"training.points={config.points}: a model tied to a grid needs it whole; leave it out"
+        )
+    if config.keep_surface and train.surface is None:
+        raise UserError("training.keep_surface=true: these data do not say which points are on a surface")
 
 
 def hold_out(train: FieldData, count: int, seed: int) -> tuple[FieldData, FieldData | None]:
@@ -176,7 +193,8 @@ class _Run:
         """The rest of the running epoch. Its order is drawn from seed and epoch alone."""
         state, config = self.state, self.config
         order = torch.randperm(len(self.data), generator=torch_generator(self.seed, state.epoch))
-        steps = order.to(state.device).split(config.batch * config.accumulate)
+        where = torch.device("cpu") if engine.by_host else state.device
+        steps = order.to(where).split(config.batch * config.accumulate)
         state.model.train()
         started = time.perf_counter() - state.seconds
         for index in steps[state.step :]:
@@ -234,7 +252,7 @@ class _Run:
                 task=self.task,
                 seed=self.seed,
             )
-            errors = METRICS[self.task.metric](prediction, mine.targets.cpu())
+            errors = scores(self.task.metric, prediction, mine)
             error = share.mean(errors.mean()).item()
             state.keep_if_best(error)
         return error

@@ -1,7 +1,9 @@
-"""What training minimises, in physical units. Axes: B batch, N points = R rows × L columns, C channels."""
+"""What training minimises, in physical units. Axes: B batch, N points = R rows × L columns, C channels.
 
-from collections.abc import Callable
-from typing import Annotated, Literal
+Of a packed batch (1, T, C) each of its `segments` is a sample.
+"""
+
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -11,14 +13,21 @@ from torch.nn.functional import pad
 
 from linearno.core.config import Config
 from linearno.core.errors import UserError
-from linearno.metrics.norms import relative_l2
+from linearno.metrics.norms import of_each, relative_l2
+from linearno.ops import Segments
 from linearno.ops.choice import takes_kernel
 from linearno.ops.fused import FusedRelativeError
 
 Points = Float[Tensor, "B N C"]
 Grid = Float[Tensor, "B R L C"]
-Loss = Callable[[Tensor, Tensor], Tensor]  # prediction (B, N, C), truth (B, N, C) → scalar
 Spacing = Literal["1/s", "1/(s-1)"]
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """Prediction and truth (B, N, C), or packed (1, T, C) with their segments, to one number."""
+
+    def __call__(self, prediction: Tensor, truth: Tensor, segments: Segments | None = None) -> Tensor: ...
 
 
 class LossConfig(Config):
@@ -49,8 +58,11 @@ def make_loss(config: LossConfig, grid: tuple[int, ...] | None) -> Loss:
         raise UserError("training.loss.kind=mse has no gradient term; set training.loss.gradient_weight=0")
     plane = grid if weight else None
 
-    def loss(prediction: Points, truth: Points) -> Float[Tensor, ""]:
-        errors = _errors(prediction, truth, plane, config)
+    def errors_of(prediction: Points, truth: Points) -> Float[Tensor, "B"]:
+        return _errors(prediction, truth, plane, config)
+
+    def loss(prediction: Points, truth: Points, segments: Segments | None = None) -> Float[Tensor, ""]:
+        errors = of_each(errors_of, prediction, truth, segments)
         return errors.sum() if config.reduction == "sum" else errors.mean()
 
     return loss

@@ -8,7 +8,7 @@ from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.data.benchmark import FieldData
 from linearno.data.sample import Sample
 from linearno.data.scaler import Scaler
-from linearno.training.tasks import IN_TEST, Task
+from linearno.training.tasks import IN_TEST, METRICS, Task
 
 
 def answer(model: nn.Module, scaler: Scaler, batch: Sample, precision: Precision) -> Float[Tensor, "B N C"]:
@@ -17,10 +17,10 @@ def answer(model: nn.Module, scaler: Scaler, batch: Sample, precision: Precision
     bf16 ends with the network: the result has the targets' type, and so has any loss computed from it.
     """
     with autocast(precision, batch.targets.device):
-        where = {} if batch.points is None else {"points": scaler.coords.encode(batch.points)}
-        when = {} if batch.time is None else {"time": batch.time}
+        asked = {"time": batch.time, "segments": batch.segments}
+        asked["points"] = None if batch.points is None else scaler.coords.encode(batch.points)
         coords, inputs = scaler.coords.encode(batch.coords), scaler.encode_inputs(batch.inputs)
-        encoded = model(coords, inputs, **where, **when)
+        encoded = model(coords, inputs, **{name: part for name, part in asked.items() if part is not None})
     return scaler.outputs.decode(encoded.to(batch.targets.dtype))
 
 
@@ -35,12 +35,14 @@ def predict(
     precision: Precision = "fp32",
     task: Task | None = None,
     seed: int = 0,
-) -> Float[Tensor, "S N C"]:
+) -> Float[Tensor, "*form C"]:
     """The model's answer for every sample of `data`, on the CPU; the model keeps its training mode.
 
-    What a task draws for a batch depends on `seed` and the batch's place in the data.
+    It has the form of the targets: (S, N, C), or (T, C) where the data are packed. What a task draws for a
+    batch depends on `seed` and the batch's place in the data.
     """
     task = task or Task()
+    task.require_packed(data)
 
     def ask(batch: Sample) -> Tensor:
         return answer(model, scaler, batch, precision)
@@ -54,10 +56,20 @@ def predict(
     training = model.training
     model.eval()
     try:
-        parts = torch.arange(len(data), device=data.targets.device).split(batch)
-        return torch.cat([of_part(place, index) for place, index in enumerate(parts)])
+        place = data.targets.device if data.offsets is None else "cpu"
+        parts = torch.arange(len(data), device=place).split(batch)
+        answers = [of_part(place, index) for place, index in enumerate(parts)]
+        return torch.cat(answers) if data.offsets is None else torch.cat(answers, dim=1)[0]
     finally:
         model.train(training)
+
+
+def scores(metric: str, prediction: Float[Tensor, "*form C"], data: FieldData) -> Float[Tensor, "S"]:
+    """The error of each sample of `data`, for a prediction of all of them as `predict` gives it."""
+    truth = data.targets.to(prediction.device)
+    if data.offsets is None:
+        return METRICS[metric](prediction, truth)
+    return METRICS[metric](prediction[None], truth[None], data.offsets)
 
 
 def draw_for_test(task: Task, points: int, seed: int, place: int) -> Tensor | None:

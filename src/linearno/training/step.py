@@ -40,13 +40,13 @@ def train_step(
         return answer(model, scaler, batch, config.precision)
 
     optimizer.zero_grad(set_to_none=True)
-    samples = sum(len(batch.targets) for batch in batches)
+    samples = sum(batch.size for batch in batches)
     total = batches[0].targets.new_zeros(())
     for batch, of_batch in zip(batches, drawn or [None] * len(batches), strict=True):
         with weights_beside(total.device) if len(batches) == 1 else nullcontext():
-            loss = loss_fn(*task.train(ask, batch, of_batch))
+            loss = loss_fn(*task.train(ask, batch, of_batch), batch.segments)
             if config.loss.reduction == "mean":
-                loss = loss * (len(batch.targets) / samples)
+                loss = loss * (batch.size / samples)
             loss.backward()
         total += loss.detach()
     per_sample = total if config.loss.reduction == "mean" else total / samples

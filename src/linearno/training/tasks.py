@@ -15,6 +15,7 @@ from linearno.core.config import Config
 from linearno.core.errors import UserError
 from linearno.core.randomness import torch_generator
 from linearno.core.registry import Registry
+from linearno.data.benchmark import FieldData
 from linearno.data.observe import draw_observed, observed_count
 from linearno.data.sample import FieldSpec, Sample
 from linearno.metrics import relative_l2, relative_mae
@@ -24,7 +25,7 @@ Fields = Float[Tensor, "B N C"]
 Ask = Callable[[Sample], Tensor]  # a batch in physical units → the model's answer, one call
 Drawn = Int64[Tensor, "K"] | None  # observed points, or a frame for each sample
 Draws = Int64[Tensor, "U K"] | None
-IN_TEST, IN_TRAINING = 1, 2  # places of what is drawn, beside that of the order of samples
+IN_TEST, IN_TRAINING, OF_MESH = 1, 2, 3  # places of what is drawn, beside that of the order of samples
 METRICS = {"relative_l2": relative_l2, "relative_mae": relative_mae}
 WORDS = {"relative_l2": "relative L2", "relative_mae": "relative MAE"}
 
@@ -52,6 +53,11 @@ class Task(Config):
     def spec(self, spec: FieldSpec) -> FieldSpec:
         """What one call of the model takes and gives, for data described by `spec`; an error if none can."""
         return spec
+
+    def require_packed(self, data: FieldData) -> None:
+        """An error if the data have meshes of different sizes and this task cannot ask of them."""
+        if data.offsets is not None and self.name != "direct":
+            raise UserError(f"task={self.name} takes meshes of one size, these differ; use task=direct")
 
     def example(self, data: Sample, spec: FieldSpec) -> Sample:
         """Calls to take the statistics of a scaler from."""

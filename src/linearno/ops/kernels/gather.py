@@ -13,12 +13,12 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.kernels.launch import exp, multiply, pad, product_precision
-from linearno.ops.kernels.sums import parts_of, run_of, small_gradients, tile_of
+from linearno.ops.kernels.sums import run_of, runs_of, small_gradients
 
 
 @triton.jit
 def _scores(
-    x, weight, bias, scale, slices,
+    x, weight, bias, slices,
     FULL: tl.constexpr, SCORE: tl.constexpr, BIASED: tl.constexpr, PRODUCT: tl.constexpr,
 ):  # fmt: skip
     """Scores (n, M) of a tile of points (n, D) by a weight (D, M) and, where they are normalised
@@ -26,12 +26,11 @@ def _scores(
     scores = multiply(x, weight, 0.0, PRODUCT)
     if BIASED:
         scores += bias[None, :]
-    scores *= scale
     share = scores
     if SCORE != "linear":
         there = scores if FULL else tl.where(slices[None, :], scores, float("-inf"))
         top = tl.max(there, axis=1)
-        share = exp(there - top[:, None])
+        share = exp(there - top[:, None], x.dtype == tl.float32)
         total = tl.sum(share, axis=1)
         share = share * (1 / total)[:, None]
         scores = share if SCORE == "softmax" else scores - (top + tl.log(total))[:, None]
@@ -53,8 +52,10 @@ def _gather(
     scale = tl.load(scale_ptr + head % H).to(tl.float32)
     weight = tl.load(
         weight_ptr + d[None, :] * WD + m[:, None] * WM, mask=slices[:, None] & features[None, :], other=0.0
-    ).to(x_ptr.dtype.element_ty)
-    bias = tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
+    )
+    weight = (weight * scale).to(x_ptr.dtype.element_ty)
+    bias = scale * tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
+    EXACT: tl.constexpr = x_ptr.dtype.element_ty == tl.float32
     top = tl.full([BM], float("-inf"), tl.float32)
     total = tl.zeros([BM], tl.float32)
     mean = tl.zeros([BM, BE], tl.float32)
@@ -68,23 +69,21 @@ def _gather(
         scores = multiply(weight, tl.trans(x), 0.0, PRODUCT)
         if BIASED:
             scores += bias[:, None]
-        scores *= scale
         if SCORE != "linear":  # sums over M are cheap in the other orientation: it is worth a second product
             turned = multiply(x, tl.trans(weight), 0.0, PRODUCT)
             if BIASED:
                 turned += bias[None, :]
-            turned *= scale
             if M < BM:
                 turned = tl.where(slices[None, :], turned, float("-inf"))
             highest = tl.max(turned, axis=1)
-            level = highest + tl.log(tl.sum(exp(turned - highest[:, None]), axis=1))
+            level = highest + tl.log(tl.sum(exp(turned - highest[:, None], EXACT), axis=1))
             scores -= level[None, :]
             if SCORE == "softmax":
-                scores = exp(scores)
+                scores = exp(scores, EXACT)
         scores = tl.where(there[None, :], scores, float("-inf"))
         now = tl.maximum(top, tl.max(scores, axis=1))
-        old = exp(top - now)
-        weights = exp(scores - now[:, None])
+        old = exp(top - now, EXACT)
+        weights = exp(scores - now[:, None], EXACT)
         total = total * old + tl.sum(weights, axis=1)
         if SAME:
             value = x
@@ -119,7 +118,7 @@ def _merge(
     for start in range(0, parts, BP):
         there = start + p < parts
         place = (head * parts + start + p) * M + m
-        share = exp(tl.load(max_ptr + place, mask=there, other=float("-inf")) - highest)
+        share = exp(tl.load(max_ptr + place, mask=there, other=float("-inf")) - highest, True)
         total += share * tl.load(sum_ptr + place, mask=there, other=0.0)
         mean += share[:, None] * tl.load(
             part_ptr + place[:, None] * E + e[None, :], mask=there[:, None] & (e < E)[None, :], other=0.0
@@ -156,8 +155,9 @@ def _gather_back(
     scale = tl.load(scale_ptr + head % H).to(tl.float32)
     weight = tl.load(
         weight_ptr + d[:, None] * WD + m[None, :] * WM, mask=features[:, None] & slices[None, :], other=0.0
-    ).to(kind)
-    bias = tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
+    )
+    weight = (weight * scale).to(kind)
+    bias = scale * tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
     place = head * M + m
     inside = slices[:, None] & values[None, :]
     mean = tl.load(mean_ptr + place[:, None] * E + e[None, :], mask=inside, other=0.0)
@@ -199,8 +199,8 @@ def _gather_back(
             value = x
         else:
             value = tl.load(value_ptr + of_value, mask=there[:, None] & values[None, :], other=0.0)
-        scores, share = _scores(x, weight, bias, scale, slices, M == BM, SCORE, BIASED, PRODUCT)
-        psi = exp(scores - log_sum[None, :])
+        scores, share = _scores(x, weight, bias, slices, M == BM, SCORE, BIASED, PRODUCT)
+        psi = exp(scores - log_sum[None, :], kind == tl.float32)
         psi = tl.where(there[:, None] if M == BM else there[:, None] & slices[None, :], psi, 0.0)
         d_scores = psi * (multiply(value, tl.trans(d_mean), 0.0, PRODUCT) + offset[None, :])
         if SCORE == "softmax":
@@ -211,7 +211,7 @@ def _gather_back(
             d_bias += d_scores
         d_scores = d_scores.to(kind)
         d_weight = multiply(tl.trans(d_scores), x, d_weight, PRODUCT)
-        d_x = multiply(d_scores, tl.trans(weight), 0.0, PRODUCT) * scale
+        d_x = multiply(d_scores, tl.trans(weight), 0.0, PRODUCT)
         d_points = multiply(psi.to(kind), d_mean, 0.0, PRODUCT)
         if SAME:
             d_x += d_points
@@ -228,10 +228,6 @@ def _gather_back(
         tl.store(base + M * D + m, tl.zeros([BM], tl.float32), mask=slices)
 
 
-def _small(x: Tensor, slices: int, score: str) -> bool:
-    return score == "linear" and x.dtype == torch.bfloat16 and pad(slices) * pad(x.shape[-1]) <= 1024
-
-
 def gather_forward(
     x: Tensor, value: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, linear: Tensor | None,
     score: str, same: bool,
@@ -239,15 +235,13 @@ def gather_forward(
     """(max, sum, mean, and the mean mapped by `linear` (E, F): empty where it is not given)."""
     batch, points, heads, width = x.shape
     slices, values = weight.shape[1], value.shape[-1]
-    tile = tile_of(x, slices, backward=False)
-    if _small(x, slices, score):
-        tile["BN"] = 64
-    parts = parts_of(x, tile["BN"])
+    parts, tile = runs_of("gather", x, slices, normed=score != "linear")
     tops, totals = x.new_empty(2, batch * heads, parts, slices, dtype=torch.float32)
     sums = x.new_empty(batch * heads, parts, slices, values, dtype=torch.float32)
     _gather[(parts, batch * heads)](
         x, value, weight, scale, weight if bias is None else bias, tops, totals, sums, points,
-        *weight.stride(), heads, slices, width, values, score, bias is not None, same, product_precision(x),
+        *weight.stride(), heads, slices, width, values, score, bias is not None, same,
+        product_precision(x, "careful"),
         pad(slices), pad(width), pad(values), **tile,
     )  # fmt: skip
     top = x.new_empty(batch, heads, slices, dtype=torch.float32)
@@ -276,10 +270,7 @@ def gather_backward(
     batch, points, heads, width = x.shape
     slices, values = weight.shape[1], value.shape[-1]
     mapped = values if linear is None else linear.shape[1]
-    tile = tile_of(x, slices, backward=True)
-    if _small(x, slices, score):
-        tile["maxnreg"] = 128  # so that four programs fit on a processor
-    parts = parts_of(x, tile["BN"])
+    parts, tile = runs_of("gather back", x, slices, normed=score != "linear")
     d_x = torch.empty_like(x)
     d_points = x.new_empty(0) if same else torch.empty_like(value)
     sums = x.new_empty(batch * heads, parts, slices * (width + 1), dtype=torch.float32)
@@ -291,7 +282,7 @@ def gather_backward(
         *weight.stride(), *(weight if linear is None else linear).stride(),
         heads, slices, width, values, mapped,
         score, bias is not None, same, linear is not None, d_sum is not None, through is not None,
-        product_precision(x), pad(slices), pad(width), pad(values), pad(mapped), **tile,
+        product_precision(x, "careful"), pad(slices), pad(width), pad(values), pad(mapped), **tile,
     )  # fmt: skip
     d_weight, d_scale, d_bias, d_map = small_gradients(
         sums, d_maps, weight, scale, bias, linear, batch, None, late

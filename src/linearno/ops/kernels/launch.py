@@ -8,7 +8,9 @@ import triton.language as tl
 from torch import Tensor
 
 INTERPRETED = 2  # processors of a device that is a Python loop
-LOG2E = tl.constexpr(1.4426950408889634)
+LOG2E = tl.constexpr(1.4426950216293335)  # as float32 has it, and what that leaves out
+LOG2E_REST = tl.constexpr(1.9259629911266175e-08)
+LN2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
@@ -19,19 +21,39 @@ def _round(a):
 
 
 @triton.jit
-def exp(x):
-    """tl.exp without the care it takes of results below 1e-38: two instructions instead of five."""
-    return tl.exp2(x * LOG2E)
+def exp(x, EXACT: tl.constexpr = False):
+    """tl.exp without the care it takes of results below 1e-38: two instructions instead of five.
+
+    The rounding of x log₂e is an error that grows with x. EXACT makes it good: for float32, where it shows.
+    """
+    y = x * LOG2E
+    if EXACT:
+        rest = tl.fma(x, tl.full(x.shape, LOG2E, tl.float32), -y) + x * LOG2E_REST
+        return tl.exp2(y) * (1 + LN2 * tl.where(x > -200, rest, 0.0))
+    return tl.exp2(y)
 
 
 @triton.jit
 def multiply(a, b, more, PRODUCT: tl.constexpr):
-    """a b + more with sums in float32. Triton's interpreter has no bf16 product: "wide" takes its place."""
+    """a b + more with sums in float32. Triton's interpreter has no bf16 product: "wide" takes its place.
+
+    "careful" takes a float32 product as several sums: one long sum would round more than PyTorch's.
+    """
     if PRODUCT == "wide":
-        return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee") + more
-    if PRODUCT == "tf32" and a.dtype == tl.float32:
-        return tl.dot(_round(a), _round(b), input_precision="tf32") + more
-    return tl.dot(a, b, input_precision=PRODUCT) + more
+        total = tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
+    elif a.dtype != tl.float32:
+        total = tl.dot(a, b)
+    elif PRODUCT == "tf32":
+        total = tl.dot(_round(a), _round(b), input_precision="tf32")
+    elif PRODUCT == "careful":
+        total = tl.zeros([a.shape[0], b.shape[1]], tl.float32)
+        SUMS: tl.constexpr = 4 if a.numel <= 4096 else 2
+        for part in tl.static_range(SUMS):
+            own = tl.arange(0, a.shape[1])[None, :] % SUMS == part
+            total += tl.dot(tl.where(own, a, 0.0), b, input_precision="ieee")
+    else:
+        total = tl.dot(a, b, input_precision="ieee")
+    return total + more
 
 
 @cache
@@ -41,11 +63,11 @@ def processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def product_precision(x: Tensor) -> str:
+def product_precision(x: Tensor, exact: str = "ieee") -> str:
     """How products are taken: float32 ones as PyTorch's own are, others exactly."""
     if x.device.type != "cuda":
         return "wide"
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else exact
 
 
 def pad(size: int) -> int:

@@ -40,7 +40,7 @@ def _parts(
     query, key = multiply(slices, w_query, 0.0, PRODUCT), multiply(slices, w_key, 0.0, PRODUCT)
     scores = multiply(query, tl.trans(key), 0.0, PRODUCT) / tl.sqrt(float(D))
     scores = tl.where((m < M)[None, :], scores, float("-inf"))
-    share = exp(scores - tl.max(scores, axis=1)[:, None])
+    share = exp(scores - tl.max(scores, axis=1)[:, None], True)
     share = share * (1 / tl.sum(share, axis=1))[:, None]
     share = tl.where((m < M)[:, None], share, 0.0)
     return slices, w_query, w_key, w_value, query, key, share

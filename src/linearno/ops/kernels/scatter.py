@@ -6,19 +6,18 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.kernels.launch import exp, multiply, pad, product_precision
-from linearno.ops.kernels.sums import parts_of, run_of, small_gradients, tile_of
+from linearno.ops.kernels.sums import run_of, runs_of, small_gradients
 
 
 @triton.jit
-def _phi(x, weight, bias, scale, slices, FULL: tl.constexpr, BIASED: tl.constexpr, PRODUCT: tl.constexpr):
+def _phi(x, weight, bias, slices, FULL: tl.constexpr, BIASED: tl.constexpr, PRODUCT: tl.constexpr):
     """exp(score − maximum) of a tile (n, M), and 1 / its sum over M."""
     scores = multiply(x, weight, 0.0, PRODUCT)
     if BIASED:
         scores += bias[None, :]
-    scores *= scale
     if not FULL:
         scores = tl.where(slices[None, :], scores, float("-inf"))
-    share = exp(scores - tl.max(scores, axis=1)[:, None])
+    share = exp(scores - tl.max(scores, axis=1)[:, None], x.dtype == tl.float32)
     return share, 1 / tl.sum(share, axis=1)
 
 
@@ -37,8 +36,9 @@ def _scatter(
     scale = tl.load(scale_ptr + head % H).to(tl.float32)
     weight = tl.load(
         weight_ptr + d[:, None] * WD + m[None, :] * WM, mask=features[:, None] & slices[None, :], other=0.0
-    ).to(kind)
-    bias = tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
+    )
+    weight = (weight * scale).to(kind)
+    bias = scale * tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
     value = tl.load(
         value_ptr + (head * M + m)[:, None] * E + e[None, :],
         mask=slices[:, None] & values[None, :],
@@ -51,7 +51,7 @@ def _scatter(
         there = n < N
         row = (first + n) * H + head % H
         x = tl.load(x_ptr + row[:, None] * D + d[None, :], mask=there[:, None] & features[None, :], other=0.0)
-        share, norm = _phi(x, weight, bias, scale, slices, M == BM, BIASED, PRODUCT)
+        share, norm = _phi(x, weight, bias, slices, M == BM, BIASED, PRODUCT)
         out = multiply(share.to(kind), value, 0.0, PRODUCT) * norm[:, None]
         tl.store(out_ptr + row[:, None] * E + e[None, :], out, mask=there[:, None] & values[None, :])
 
@@ -72,8 +72,9 @@ def _scatter_back(
     scale = tl.load(scale_ptr + head % H).to(tl.float32)
     weight = tl.load(
         weight_ptr + d[:, None] * WD + m[None, :] * WM, mask=features[:, None] & slices[None, :], other=0.0
-    ).to(kind)
-    bias = tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
+    )
+    weight = (weight * scale).to(kind)
+    bias = scale * tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
     value = tl.load(
         value_ptr + (head * M + m)[:, None] * E + e[None, :],
         mask=slices[:, None] & values[None, :],
@@ -93,14 +94,14 @@ def _scatter_back(
         d_out = tl.load(
             d_out_ptr + row[:, None] * E + e[None, :], mask=there[:, None] & values[None, :], other=0.0
         ).to(kind)
-        share, norm = _phi(x, weight, bias, scale, slices, M == BM, BIASED, PRODUCT)
+        share, norm = _phi(x, weight, bias, slices, M == BM, BIASED, PRODUCT)
         phi = share * norm[:, None]
         d_phi = multiply(d_out, tl.trans(value), 0.0, PRODUCT)
         d_scores = phi * (d_phi - tl.sum(phi * d_phi, axis=1)[:, None])
         if BIASED:
             d_bias += d_scores
         d_scores = d_scores.to(kind)
-        d_x = multiply(d_scores, tl.trans(weight), 0.0, PRODUCT) * scale
+        d_x = multiply(d_scores, tl.trans(weight), 0.0, PRODUCT)
         tl.store(d_x_ptr + of_x, d_x, mask=there[:, None] & features[None, :])
         d_weight = multiply(tl.trans(d_scores), x, d_weight, PRODUCT)
         d_value = multiply(tl.trans(phi.to(kind)), d_out, d_value, PRODUCT)
@@ -116,12 +117,11 @@ def _scatter_back(
 def scatter_forward(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor) -> Tensor:
     batch, points, heads, width = x.shape
     slices, values = value.shape[-2:]
-    tile = tile_of(x, slices, backward=False)
-    parts = parts_of(x, tile["BN"])
+    parts, tile = runs_of("scatter", x, slices)
     out = x.new_empty(batch, points, heads, values)
     _scatter[(parts, batch * heads)](
         x, weight, scale, weight if bias is None else bias, value, out, points, *weight.stride(),
-        heads, slices, width, values, bias is not None, product_precision(x),
+        heads, slices, width, values, bias is not None, product_precision(x, "careful"),
         pad(slices), pad(width), pad(values), **tile,
     )  # fmt: skip
     return out
@@ -134,19 +134,13 @@ def scatter_backward(
     """Gradients of x, weight, scale, bias (empty where there is none) and value."""
     batch, points, heads, width = x.shape
     slices, values = value.shape[-2:]
-    tile, wide = tile_of(x, slices, backward=True), pad(slices)
-    if x.dtype == torch.bfloat16 and wide < 64 and width <= 32:
-        wide, tile["maxnreg"] = (
-            64,
-            128,
-        )  # products of 64 rows need fewer registers: four programs to a processor
-    parts = parts_of(x, tile["BN"])
+    parts, tile = runs_of("scatter back", x, slices)
     d_x = torch.empty_like(x)
     sums = x.new_empty(batch * heads, parts, slices * (width + 1 + values), dtype=torch.float32)
     _scatter_back[(parts, batch * heads)](
         x, weight, scale, weight if bias is None else bias, value, d_out, d_x, sums, points,
-        *weight.stride(), heads, slices, width, values, bias is not None, product_precision(x),
-        wide, pad(width), pad(values), **tile,
+        *weight.stride(), heads, slices, width, values, bias is not None, product_precision(x, "careful"),
+        pad(slices), pad(width), pad(values), **tile,
     )  # fmt: skip
     d_value = torch.empty_like(value)
     d_weight, d_scale, d_bias, _ = small_gradients(

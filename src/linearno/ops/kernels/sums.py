@@ -8,22 +8,35 @@ from torch import Tensor
 from linearno.ops.beside import beside
 from linearno.ops.kernels.launch import pad, processors, product_precision
 
-WANTED = 4  # programs for each processor: enough to hide the wait for memory, and all at once
+# Points of a tile, warps that share it, programs for each processor: enough to hide the wait for memory, and
+# all at once. Measured on an H200 in bf16, where slices × head width is at most SMALL.
+MEASURED = {
+    "gather": (64, 4, 4),
+    "gather of few slices": (64, 2, 8),
+    "gather back": (64, 2, 4),
+    "scatter": (64, 4, 6),
+    "scatter back": (32, 2, 6),
+}
+SMALL, FEW = 1024, 32
 
 
-def tile_of(x: Tensor, slices: int, *, backward: bool) -> dict[str, int]:
-    """How many points a tile has, and the warps that share it; measured on an H200."""
-    wide = pad(slices)
-    points = (64 if backward else 128) if wide <= 64 else 64 if wide <= 128 else 32
-    if x.dtype == torch.float32:
-        points = max(16, points // (4 if product_precision(x) == "ieee" else 2))
-    return {"BN": points, "num_warps": 8 if wide > 128 else 4, "num_stages": 3}
+def runs_of(kernel: str, x: Tensor, slices: int, *, normed: bool = False) -> tuple[int, dict[str, int]]:
+    """Into how many runs the points of a head are cut, and the tiles in which a program takes its own.
 
-
-def parts_of(x: Tensor, tile: int) -> int:
-    """Into how many runs the points of a head are cut: no more programs than the device holds at once."""
+    `normed`: scores are normalised over the slices first, which wants other tiles.
+    """
+    wide, per = pad(slices), 4
+    if x.dtype == torch.bfloat16 and wide * pad(x.shape[-1]) <= SMALL and not normed:
+        few = f"{kernel} of few slices"
+        tile, warps, per = MEASURED[few if wide <= FEW and few in MEASURED else kernel]
+    else:
+        tile = (64 if kernel.endswith("back") else 128) if wide <= 64 else 64 if wide <= 128 else 32
+        if x.dtype == torch.float32:
+            tile = max(16, tile // (4 if product_precision(x) == "ieee" else 2))
+        warps = 8 if wide > 128 else 4
     batch, points, heads, _ = x.shape
-    return max(1, min(-(-points // tile), WANTED * processors(x.device) // max(1, batch * heads)))
+    runs = max(1, min(-(-points // tile), per * processors(x.device) // max(1, batch * heads)))
+    return runs, {"BN": tile, "num_warps": warps, "num_stages": 3}
 
 
 @triton.jit
