@@ -164,6 +164,7 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
         "metric": task.metric,
         **{name: _summary(values) for name, values in errors.items()},
         **_over_time(task, predictions, splits.test.targets),
+        **_by_field(task, predictions, splits),
         "mean_field": {name: mean_field_error(splits, name) for name in names},
         "parameters": sum(weight.numel() for weight in bundle.model.parameters()),
         "seconds": {
@@ -196,12 +197,27 @@ def _over_time(task: Task, predictions: Tensor, targets: Tensor) -> dict[str, An
     return {"relative_l2_by_frame": [relative_l2(*pair).mean().item() for pair in pairs]}
 
 
+def _by_field(task: Task, predictions: Tensor, splits: Splits) -> dict[str, Any]:
+    """Of several fields also the error of each, with its unit: together the one with large numbers decides."""
+    spec, found = splits.test.spec, {}
+    if task.frame is not None or len(spec.fields) < 2:
+        return {}
+    for name, channels in spec.fields.items():
+        own = [spec.outputs.index(channel) for channel in channels]
+        train, test = (replace(part, targets=part.targets[..., own]) for part in (splits.train, splits.test))
+        errors = scores("relative_l2", predictions[..., own], test)
+        mean = mean_field_error(Splits(train, test, splits.source))
+        found[name] = {**_summary(errors[errors.isfinite()]), "mean_field": mean, "of": spec.unit(channels[0])}
+    return {"relative_l2_by_field": found}
+
+
 def mean_field_error(splits: Splits, metric: str = "relative_l2") -> float:
     """The error of the simplest answer there is: the mean of the training targets, for every sample.
 
     Meshes of different sizes have no mean field: there it is the mean of each channel over all points.
     """
-    mean = splits.train.targets.mean(dim=0)
+    targets = splits.train.targets
+    mean = targets.nanmean(dim=0) if splits.train.spec.partial else targets.mean(dim=0)
     return scores(metric, mean.expand_as(splits.test.targets), splits.test).mean().item()
 
 

@@ -13,6 +13,8 @@ from linearno.cli import (
     doctor,
     evaluate,
     gallery,
+    init,
+    meshes,
     models,
     predict,
     recipes,
@@ -35,9 +37,11 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(gallery.gallery)
 app.add_typer(data.app, name="data")
+app.command()(init.init)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
+app.command()(meshes.query)
 app.command()(report.report)
 app.command()(animate.animate)
 app.command()(models.models)

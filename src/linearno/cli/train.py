@@ -11,10 +11,12 @@ import typer
 
 from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
 from linearno.cli.track import tensorboard
-from linearno.core.config import override, read_yaml
+from linearno.core.config import override, read_yaml, yaml_values
 from linearno.core.device import describe, resolve_device
+from linearno.data.cases import read_dataset
 from linearno.experiment import RunConfig, run
 from linearno.recipes import RECIPES
+from linearno.recipes.cases import cases_run
 from linearno.training import WORDS, EpochRecord, Interrupted, parallel
 
 
@@ -22,7 +24,7 @@ def train(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="a recipe's name (see `linearno recipes`), or the config.yaml of a run",
+            help="a recipe's name (see `linearno recipes`), a dataset.yaml of your own data, or a run's config.yaml",
             autocompletion=lambda: list(RECIPES),
         ),
     ],
@@ -42,6 +44,8 @@ def train(
 
     Shorter:  linearno train darcy/linearno --set training.epochs=50 --set model.slices=96 --out runs/short
 
+    Your own simulations:  linearno init simulations/  and then  linearno train dataset.yaml
+
     On two GPUs:  torchrun --nproc-per-node 2 -m linearno train darcy/linearno
     """
     with user_errors(), stops_politely(), parallel.processes(device) as own_device:
@@ -58,13 +62,18 @@ def train(
             f"(median {error['median']:.4g}, max {error['max']:.4g}) on {metrics['samples']} samples; "
             f"the mean field alone gives {baseline:.4g}"
         )
+        for name, found in metrics.get("relative_l2_by_field", {}).items():
+            console.print(f"  {name}: {found['mean']:.4g}; its mean alone gives {found['mean_field']:.4g}")
         console.print(f"run folder: {folder}   next: linearno report {folder}")
 
 
 def open_recipe(name: str) -> RunConfig:
-    if name.endswith((".yaml", ".yml")):
+    """The configuration of that name, of a run's config.yaml, or one that suits the data of a dataset.yaml."""
+    if not name.endswith((".yaml", ".yml")):
+        return RECIPES[name]()
+    if "recipe" in yaml_values(Path(name)):
         return read_yaml(Path(name), RunConfig)
-    return RECIPES[name]()
+    return cases_run(read_dataset(Path(name)))
 
 
 def run_with_bar(config: RunConfig, folder: Path, device: str, track: Path | None = None) -> dict[str, Any]:

@@ -102,14 +102,22 @@ def write_yaml(path: Path, config: Config) -> None:
     write_text(path, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
 
-def read_yaml(path: Path, kind: type[C]) -> C:
-    text = require(path, how="give the path of a config.yaml that a run wrote").read_text(encoding="utf-8")
+def yaml_values(path: Path) -> dict[str, Any]:
+    """The fields of a YAML file, whatever they are: plain values, nothing that runs."""
+    how = "give the path of a config.yaml that a run wrote, or of a dataset.yaml"
     try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        values = yaml.safe_load(require(path, how=how).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from None
+    except (RecursionError, ValueError, OverflowError) as error:  # such as a date that is none
+        raise UserError(f"{path} is not valid YAML: {type(error).__name__}") from None
     if not isinstance(values, dict):
         raise UserError(f"{path} holds no configuration; expected fields and values")
+    return {str(name): value for name, value in values.items()}
+
+
+def read_yaml(path: Path, kind: type[C]) -> C:
+    values = yaml_values(path)
     try:
         return kind.make(values)
     except UserError as error:

@@ -4,8 +4,10 @@ from linearno.data.airfoil import AirfoilConfig
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
 from linearno.data.box import box_of, outside
 from linearno.data.burgers import BurgersConfig
+from linearno.data.cases import CasesConfig
 from linearno.data.darcy import DarcyConfig
 from linearno.data.elasticity import ElasticityConfig
+from linearno.data.example_cases import generate_cases
 from linearno.data.navier_stokes import NavierStokesConfig
 from linearno.data.observe import draw_observed, observed_count
 from linearno.data.pipe import PipeConfig
@@ -18,6 +20,7 @@ __all__ = [
     "AirfoilConfig",
     "Benchmark",
     "BurgersConfig",
+    "CasesConfig",
     "DarcyConfig",
     "DataConfig",
     "ElasticityConfig",
@@ -31,6 +34,7 @@ __all__ = [
     "Splits",
     "box_of",
     "draw_observed",
+    "generate_cases",
     "observed_count",
     "outside",
 ]

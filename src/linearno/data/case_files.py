@@ -162,7 +162,7 @@ def split_cases(
         tested, drawn = drawn[:count], drawn[count:]
     if learned is None:
         assert not isinstance(train, tuple)
-        learned = drawn[: _count(train, len(cases))]
+        learned = drawn[: _count(train, len(drawn))]
     for what, part in (("train", learned), ("test", tested)):
         if not part:
             raise UserError(f"data.{what} leaves no case of {len(cases)}; take more of them, or other patterns")

@@ -23,6 +23,8 @@ class FieldSpec(Config):
     scaled: tuple[Part, ...] = ()  # which parts are standardised with statistics of the training split
     places: tuple[str, ...] = ()  # outputs that say where the points are, two or three for each frame
     view: tuple[tuple[float, float], ...] | None = None  # bounds of each coordinate in pictures; all of it
+    vectors: dict[str, tuple[str, ...]] = Field(default={})  # fields of several channels, by name
+    partial: tuple[str, ...] = ()  # outputs that are known at some points only; NaN at the others
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> "FieldSpec":
@@ -35,6 +37,14 @@ class FieldSpec(Config):
     def points(self) -> int | None:
         """N where a grid fixes it."""
         return prod(self.grid) if self.grid else None
+
+    @property
+    def fields(self) -> dict[str, tuple[str, ...]]:
+        """What the outputs are: a vector with its channels, or a channel that stands for itself."""
+        whole = {name: parts for name, parts in self.vectors.items() if set(parts) <= set(self.outputs)}
+        inside = {channel: name for name, parts in whole.items() for channel in parts}
+        names = dict.fromkeys(inside.get(channel, channel) for channel in self.outputs)
+        return {name: whole.get(name, (name,)) for name in names}
 
     def unit(self, name: str) -> str:
         return self.units.get(name, "dimensionless")

@@ -21,11 +21,19 @@ class Standardise(nn.Module):
         self.register_buffer("std", std)
 
     @classmethod
-    def fit(cls, values: Float[Tensor, "*S C"]) -> "Standardise":
-        """One mean and one unbiased deviation for each channel, over samples and points together."""
+    def fit(cls, values: Float[Tensor, "*S C"], *, partial: bool = False) -> "Standardise":
+        """One mean and one unbiased deviation for each channel, over samples and points together.
+
+        With `partial` those that are NaN are left out.
+        """
         flat = values.reshape(-1, values.shape[-1]).double()
-        std = flat.std(dim=0) + EPS
-        return cls(flat.mean(dim=0).to(values.dtype), std.to(values.dtype))
+        if partial:
+            columns = [column[~column.isnan()] for column in flat.unbind(-1)]
+            mean = torch.stack([column.mean() for column in columns])
+            std = torch.stack([column.std() for column in columns]) + EPS
+        else:
+            mean, std = flat.mean(dim=0), flat.std(dim=0) + EPS
+        return cls(mean.to(values.dtype), std.to(values.dtype))
 
     @classmethod
     def identity(cls, channels: int) -> "Standardise":
@@ -52,7 +60,7 @@ class Scaler(nn.Module):
         def part(name: Part, values: Tensor | None, channels: int) -> Standardise:
             if name not in spec.scaled or values is None:
                 return Standardise.identity(channels)
-            return Standardise.fit(values)
+            return Standardise.fit(values, partial=name == "outputs" and bool(spec.partial))
 
         return cls(
             part("coords", train.coords, len(spec.coords)),

@@ -25,6 +25,12 @@ def of_each(
     return torch.cat([errors(*pair) for pair in pairs])
 
 
+def where_known(prediction: Fields, truth: Fields) -> tuple[Fields, Fields]:
+    """Both, with zeros where the truth is not known: NaN."""
+    known = ~truth.isnan()
+    return prediction.where(known, 0), truth.where(known, 0)
+
+
 def relative_l2(prediction: Fields, truth: Fields, segments: Segments | None = None) -> PerSample:
     """‖p − y‖₂ / ‖y‖₂ of each sample, over points and channels together.
 

@@ -4,6 +4,7 @@ from linearno.experiment import RECIPES
 from linearno.recipes import (
     airfoil,
     burgers,
+    cases,
     darcy,
     demo,
     elasticity,
@@ -17,6 +18,7 @@ __all__ = [
     "RECIPES",
     "airfoil",
     "burgers",
+    "cases",
     "darcy",
     "demo",
     "elasticity",

@@ -52,22 +52,22 @@ class CellSample(NamedTuple):
 
 
 class UnitCell:
-    """A unit square with a void around its centre, clamped at the bottom, pulled up by 100 at the top."""
+    """A unit square with a void around its centre, clamped at the bottom, pulled by 100 at the top."""
 
-    def __init__(self, edges: int):
-        require_edges(edges)
-        self.mesh = circle_mesh(edges // EDGES)
-        nodes, quads, void = self.mesh
+    def __init__(self, mesh: Mesh, *, poisson: float = POISSON, angle: float = 0.0):
+        """`angle` of the pull, clockwise from upwards, in radians."""
+        self.mesh = mesh
+        nodes, quads, void = mesh
         self.directions = (nodes[void] - 0.5) / CIRCLE
         self.angles = np.arctan2(self.directions[:, 1], self.directions[:, 0])
         border = _on_border(nodes)
         border[void] = True
         self.motion = PlaneStress(quads, np.stack([border, border], axis=1), poisson=MESH_POISSON)
         bottom, top = nodes[:, 1] == 0, np.flatnonzero(nodes[:, 1] == 1)
-        self.body = PlaneStress(quads, np.stack([bottom, bottom], axis=1), poisson=POISSON)
+        self.body = PlaneStress(quads, np.stack([bottom, bottom], axis=1), poisson=poisson)
         ends = top[np.argsort(nodes[top, 0])]
         edges_on_top = np.stack([ends[:-1:2], ends[1::2], ends[2::2]], axis=1)
-        self.load = edge_load(nodes, edges_on_top, (0.0, TRACTION))
+        self.load = edge_load(nodes, edges_on_top, (TRACTION * np.sin(angle), TRACTION * np.cos(angle)))
 
     def shaped(self, radius: Float64[ndarray, "V"]) -> Nodes:
         """The nodes after a void of that radius at `angles` has pushed the mesh like an elastic body."""
@@ -83,9 +83,13 @@ class UnitCell:
         held[self.mesh.void] = (radius - CIRCLE)[:, None] * self.directions
         return self.mesh.nodes + self.motion.solve(self.mesh.nodes, np.zeros_like(held), held)
 
+    def pulled(self, nodes: Nodes) -> Nodes:
+        """The displacement of the nodes, for these places of them."""
+        return self.body.solve(nodes, self.load, np.zeros_like(nodes))
+
     def stress(self, nodes: Nodes) -> Stress:
         """σ at the Gauss points for these places of the nodes."""
-        return self.body.stress(nodes, self.body.solve(nodes, self.load, np.zeros_like(nodes)))
+        return self.body.stress(nodes, self.pulled(nodes))
 
     def sample(self, theta: Float64[ndarray, "10"]) -> CellSample:
         nodes = self.shaped(void_radius(theta, self.angles))
@@ -94,7 +98,11 @@ class UnitCell:
         return CellSample(xy, sigma, void_radius(theta, np.linspace(0, 2 * np.pi, RADII)), theta)
 
 
-unit_cell = cache(UnitCell)
+@cache
+def unit_cell(edges: int) -> UnitCell:
+    """The cell of the benchmark, with so many quads on top."""
+    require_edges(edges)
+    return UnitCell(circle_mesh(edges // EDGES))
 
 
 def elasticity_sample(rng: np.random.Generator, edges: int) -> CellSample:
@@ -127,14 +135,24 @@ def points_of(edges: int) -> int:
 
 
 def circle_mesh(finer: int) -> Mesh:
-    """The unit square around a circle of radius 0.3: a grid of quads whose middle is cut out and made round.
+    """The mesh of the benchmark.
 
     10 × 14 quads without 4 × 8 are 108, in three layers around the circle, with 10 edges on top and bottom
     and 24 on the circle, as many as the published mesh has; `finer` divides each edge. Edges on the sides are
     0.1 long beside the circle, as on top, and shorter towards the corners: points then lie about as dense as
-    the published ones. Each node between square and circle is at the mean of its neighbours.
+    the published ones.
     """
-    (columns, rows), (across, up) = ((2 * finer * a, 2 * finer * b) for a, b in (GRID, MIDDLE))
+    (columns, rows), (across, up) = GRID, MIDDLE
+    return layered_mesh((finer * columns, finer * rows), (finer * across, finer * up))
+
+
+def layered_mesh(grid: tuple[int, int], middle: tuple[int, int]) -> Mesh:
+    """The unit square around a circle of radius 0.3: a grid of quads whose middle is cut out and made round.
+
+    Both are numbers of quads across and up, and their differences even, so that the middle is one. Each node
+    between square and circle is at the mean of its neighbours.
+    """
+    (columns, rows), (across, up) = ((2 * a, 2 * b) for a, b in (grid, middle))
     left, low = (columns - across) // 2, (rows - up) // 2
     kept = np.ones((columns + 1, rows + 1), dtype=bool)
     kept[left + 1 : left + across, low + 1 : low + up] = False

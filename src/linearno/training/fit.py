@@ -9,7 +9,7 @@ from math import ceil, inf
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from linearno.core.artifacts import writable_folder
 from linearno.core.device import describe, set_matmul_precision
@@ -68,7 +68,12 @@ def fit(
         scaler=scaler.to(device),
         data=fitted.to(device),
         held_out=held_out,
-        loss=make_loss(config.loss, train.spec.grid),
+        loss=make_loss(
+            config.loss,
+            train.spec.grid,
+            channel_scale(scaler, fitted).to(device) if config.loss.scaled else None,
+            partial=bool(train.spec.partial),
+        ),
         state=start(on_device(model, device), config, samples=len(fitted), device=device),
         checkpoints=Checkpoints(folder / "checkpoint", fingerprint, settings),
         history=folder / "history.jsonl",
@@ -77,6 +82,14 @@ def fit(
     with stop_on_signals() as stop:
         run.train(stop, on_epoch)
     run.state.load_result()
+
+
+def channel_scale(scaler: Scaler, data: FieldData) -> Tensor:
+    """The deviation of each channel; of one that is known at few points, less: so it counts like the others."""
+    if not data.spec.partial:
+        return scaler.outputs.std
+    known = (~data.targets.isnan()).to(scaler.outputs.std).flatten(0, -2).mean(dim=0)
+    return scaler.outputs.std * known.sqrt()
 
 
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from linearno.core.config import Config
 from linearno.core.errors import UserError
-from linearno.metrics.norms import of_each, relative_l2
+from linearno.metrics.norms import of_each, relative_l2, where_known
 from linearno.ops import Segments
 from linearno.ops.choice import takes_kernel
 from linearno.ops.fused import FusedRelativeError
@@ -38,16 +38,28 @@ class LossConfig(Config):
     `1/(s-1)` the true distance of nodes that include both ends. A relative norm cancels it, so both give
     the same loss.
     `reduction` over the batch: `sum` is the published one; the gradient then grows with the batch.
+    `scaled`: fields are first divided by their deviation in the training data, so that a pressure of a hundred
+    thousand and a speed of ten count alike.
     """
 
     kind: Literal["relative_l2", "mse"] = "relative_l2"
     gradient_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     spacing: Spacing = "1/s"
     reduction: Literal["sum", "mean"] = "sum"
+    scaled: bool = False
 
 
-def make_loss(config: LossConfig, grid: tuple[int, ...] | None) -> Loss:
-    """Σ_b relL2(p, y) + w Σ_b (relL2(∂x p, ∂x y) + relL2(∂y p, ∂y y)), or its mean over b; or so with MSE."""
+def make_loss(
+    config: LossConfig,
+    grid: tuple[int, ...] | None,
+    scale: Float[Tensor, "C"] | None = None,
+    *,
+    partial: bool = False,
+) -> Loss:
+    """Σ_b relL2(p, y) + w Σ_b (relL2(∂x p, ∂x y) + relL2(∂y p, ∂y y)), or its mean over b; or so with MSE.
+
+    `scale` is what each channel is divided by, where it is. With `partial` a truth that is NaN does not count.
+    """
     weight = config.gradient_weight
     if weight and (grid is None or len(grid) != 2):
         raise UserError(
@@ -62,6 +74,10 @@ def make_loss(config: LossConfig, grid: tuple[int, ...] | None) -> Loss:
         return _errors(prediction, truth, plane, config)
 
     def loss(prediction: Points, truth: Points, segments: Segments | None = None) -> Float[Tensor, ""]:
+        if partial:
+            prediction, truth = where_known(prediction, truth)
+        if scale is not None:
+            prediction, truth = prediction / scale, truth / scale
         errors = of_each(errors_of, prediction, truth, segments)
         return errors.sum() if config.reduction == "sum" else errors.mean()
 

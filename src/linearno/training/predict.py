@@ -8,6 +8,7 @@ from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.data.benchmark import FieldData
 from linearno.data.sample import Sample
 from linearno.data.scaler import Scaler
+from linearno.metrics.norms import where_known
 from linearno.training.tasks import IN_TEST, METRICS, Task
 
 
@@ -67,6 +68,8 @@ def predict(
 def scores(metric: str, prediction: Float[Tensor, "*form C"], data: FieldData) -> Float[Tensor, "S"]:
     """The error of each sample of `data`, for a prediction of all of them as `predict` gives it."""
     truth = data.targets.to(prediction.device)
+    if data.spec.partial:
+        prediction, truth = where_known(prediction, truth)
     if data.offsets is None:
         return METRICS[metric](prediction, truth)
     return METRICS[metric](prediction[None], truth[None], data.offsets)

@@ -59,10 +59,27 @@ def look(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
         "cells": mesh.cell_count,
         "axes": axes_of(mesh.points) if finite else [],
         "cell_dimension": cell_dimension(mesh),
+        "is_surface": _is_surface(mesh),
+        "open_sides": _open_sides(mesh, _path(words["beside"])) if finite else {},
         "units": mesh.units,
         "fields": fields,
         "faults": _faults(mesh),
     }, {}
+
+
+def _is_surface(mesh: Mesh) -> bool:
+    """A mesh of faces in space, that is itself the surface of something."""
+    return cell_dimension(mesh) == 2 and len(axes_of(mesh.points)) == 3
+
+
+def _open_sides(mesh: Mesh, beside: Path | None) -> dict[str, int]:
+    """How open the surfaces are that a distance could be measured from."""
+    found = {}
+    if cell_dimension(mesh) > 1 and mesh.points.size:
+        found["own"] = boundary(mesh).open_sides
+    if beside is not None:
+        found["beside"] = oriented(vtk_files.read_grid(beside)).open_sides
+    return found
 
 
 def _facts(name: str, location: str, values: ndarray, rim: ndarray | None) -> Words:
@@ -87,7 +104,7 @@ def _facts(name: str, location: str, values: ndarray, rim: ndarray | None) -> Wo
 
 def _rim(mesh: Mesh) -> ndarray | None:
     """Which points are on the boundary of a mesh that also has others."""
-    if cell_dimension(mesh) < 2 or (cell_dimension(mesh) == 2 and len(axes_of(mesh.points)) == 3):
+    if cell_dimension(mesh) < 2 or _is_surface(mesh):
         return None
     marks = _on(mesh, boundary(mesh))
     return None if marks.all() else marks
@@ -245,7 +262,7 @@ def _derived(words: Words, places: ndarray, surface: Surface) -> Arrays:
 
 def _marks(mesh: Mesh, location: str, places: ndarray, surface: Surface, choice: str) -> ndarray:
     """Which places are on the surface."""
-    if cell_dimension(mesh) == 2 and len(axes_of(mesh.points)) == 3 and choice == "own":
+    if _is_surface(mesh) and choice == "own":
         return np.ones(len(places), dtype=bool)
     if location == "cells":
         raise Refused("a field of the surface alone is one of points, here fields are those of cells")

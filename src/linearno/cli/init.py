@@ -1,0 +1,152 @@
+"""`linearno init`: look at a folder of simulations, and write down what could be learned from them."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+from rich.markup import escape
+from rich.table import Table
+
+from linearno.cli.shared import console, progress_bar, user_errors
+from linearno.core.artifacts import write_text
+from linearno.core.errors import UserError
+from linearno.data.case_files import Share, find_cases, read_table, split_cases
+from linearno.data.cases import CasesConfig, bad_lines
+from linearno.data.dataset_text import dataset_text
+from linearno.data.from_python import is_callable_name, write_cases_of
+from linearno.data.look import Field, Looked, Wishes, guess, look_at, notes_on, role_of
+
+NAMES = "names, separated by commas"
+
+
+def init(
+    cases: Annotated[
+        str,
+        typer.Argument(help="folder of .vtu, .vtk, .vtp, .stl, .csv, .npz, .h5 files; or module:function"),
+    ],
+    targets: Annotated[str | None, typer.Option(help=f"fields to predict: {NAMES}")] = None,
+    inputs: Annotated[str | None, typer.Option(help=f"fields that the model is told: {NAMES}")] = None,
+    globals_: Annotated[
+        str | None, typer.Option("--globals", help=f"numbers of a whole case: {NAMES}")
+    ] = None,
+    derived: Annotated[
+        str | None, typer.Option(help="distance, unsigned_distance, normals, curvature; '' for none")
+    ] = None,
+    test: Annotated[
+        str, typer.Option(help="cases to test on: a fraction, a number, or patterns of file names")
+    ] = "0.2",
+    files: Annotated[str, typer.Option(help="pattern of the files that are cases")] = "**/*",
+    out: Annotated[Path, typer.Option("--out", "-o", help="the file to write")] = Path("dataset.yaml"),
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="go on without cases that cannot be read")
+    ] = False,
+) -> None:
+    """Look at a folder of simulations on meshes of any size, and write a dataset.yaml to train from.
+
+    One file is one case. Numbers of a whole case (a speed, an angle) are found in its field data, in fields
+    that are constant, or in a cases.csv with a column `case`. An .stl file of the same name is the surface of
+    a case. A function that yields cases is called once, and its cases are kept as files.
+
+    Example:  linearno init simulations/
+
+    What to learn:  linearno init simulations/ --targets p,U --derived distance,normals
+
+    And then:  linearno train dataset.yaml
+    """
+    with user_errors():
+        if out.exists():
+            raise UserError(f"{out} is there already; remove it, or choose another --out")
+        root = _kept(cases, out.parent / f"{out.stem}_cases") if is_callable_name(cases) else Path(cases)
+        wishes = Wishes(_list(targets), _list(inputs), _list(globals_), _list(derived), _share(test))
+        looked = look(root, files, skip_bad)
+        values = guess(looked, wishes) | {"files": files, "skip_bad": skip_bad}
+        config = CasesConfig.make(values | {"root": _seen_from(out.parent, root)})
+        split_cases(looked.files, config.train, config.test, config.seed)
+        text = dataset_text(config, looked)
+        assert CasesConfig.make(yaml.safe_load(text)) == config
+        show(looked, config)
+        write_text(out, text)
+        console.print(f"written: {escape(str(out))}   next: linearno train {escape(str(out))}")
+
+
+def look(root: Path, files: str, skip_bad: bool) -> Looked:
+    """All cases, or an error that names those that cannot be read."""
+    found = find_cases(root, files)
+    table = read_table(root if root.is_dir() else root.parent)
+    with progress_bar("looking", len(found)) as advance:
+        looked = look_at(found, table, advance)
+    if looked.bad and not skip_bad:
+        more = f" (and {len(looked.bad) - 1} more of {len(found)} cases)" if len(looked.bad) > 1 else ""
+        raise UserError(f"{looked.bad[0].why}{more}; mend or remove it, or add --skip-bad")
+    for line in bad_lines(looked.bad):
+        typer.echo(line, err=True)
+    for fault in ("empty", "coordinates"):
+        if fault in looked.faults:
+            raise UserError(f"{looked.faults[fault][0]}; mend or remove it")
+    if not looked.files:
+        raise UserError(f"none of the {len(found)} cases in {root} can be read")
+    return looked
+
+
+def show(looked: Looked, config: CasesConfig) -> None:
+    points = looked.points
+    console.print(
+        f"{len(looked.files)} cases of {points[0]:,} to {points[-1]:,} points, in {len(looked.axes)} dimensions "
+        f"({', '.join(looked.axes)})"
+    )
+    table = Table("field", "where", box=None, pad_edge=False)
+    for column in ("numbers", "from", "to"):
+        table.add_column(column, justify="right")
+    for column in ("unit", "cases", "note", "is used as"):
+        table.add_column(column)
+    for each in looked.fields:
+        table.add_row(*(escape(cell) for cell in _row(each, looked, config)))
+    console.print(table)
+    for fault, lines in looked.faults.items():
+        more = f" (and {len(lines) - 1} more cases)" if len(lines) > 1 else ""
+        typer.echo(f"note: {lines[0]}{more}; tolerated as {fault}", err=True)
+
+
+def _row(each: Field, looked: Looked, config: CasesConfig) -> list[str]:
+    low, high = (f"{value:.4g}" for value in (min(each.low, default=0.0), max(each.high, default=0.0)))
+    return [
+        each.name,
+        {"case": "the case", "table": looked.table.path.name if looked.table.path else ""}.get(
+            each.location, each.location
+        ),
+        str(each.components),
+        low,
+        high,
+        ", ".join(sorted(each.units)),
+        str(each.cases),
+        "; ".join(notes_on(each, looked)),
+        role_of(each, config),
+    ]
+
+
+def _kept(function: str, folder: Path) -> Path:
+    if folder.exists():
+        raise UserError(f"{folder}, where the cases of {function} are kept, is there already; remove it")
+    with progress_bar(function, 0) as advance:
+        paths = write_cases_of(function, folder, advance)
+    console.print(f"{len(paths)} cases of {escape(function)} → {escape(str(folder))}")
+    return folder
+
+
+def _seen_from(folder: Path, root: Path) -> Path:
+    return Path(os.path.relpath(root, folder))
+
+
+def _list(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _share(text: str) -> Share:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return _list(text) or ()
