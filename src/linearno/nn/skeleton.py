@@ -229,10 +229,15 @@ class PointTransformer(Transformer):
                 f"this model was built for {len(self.grid_points)} points, got {coords.shape[-2]}"
             )
         assert self.grid_distances is not None
-        return self.grid_distances.expand(len(coords), -1, -1)
+        return self.grid_distances.expand(coords.shape[0], -1, -1)
+
+    @property
+    def tied(self) -> bool:
+        """Whether it answers on the grid that it was built for, and nowhere else."""
+        return self.grid_points is not None or any(isinstance(m, GridConv) for m in self.modules())
 
     def _require_queryable(self) -> None:
-        if self.grid_points is not None or any(isinstance(m, GridConv) for m in self.modules()):
+        if self.tied:
             raise UserError("a model tied to a grid cannot be queried elsewhere; build it with stem='linear'")
         if any(isinstance(m, SliceAttention) and m.phi == "N" for m in self.modules()):
             raise UserError("φ normalised over the points cannot be queried elsewhere; use phi='M'")
