@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from torch.export.passes import move_to_device_pass
 
 from linearno import CrossLinearNO, LinearNO, Transolver, load
 from linearno.bundle import Bundle
@@ -183,6 +184,12 @@ def test_a_file_says_what_it_is_and_nothing_of_where_it_was_made(program, graph)
         assert str(Path(__file__).parents[2]).encode() not in path.read_bytes()
 
 
+def test_a_program_moves_to_another_device(program):
+    moved = move_to_device_pass(torch.export.load(program[0]), "meta").module()
+    asked = {"coords": torch.rand(1, 5, 2, device="meta"), "coeff": torch.rand(1, 5, device="meta")}
+    assert moved(**asked)["sol"].device.type == "meta"
+
+
 def test_a_file_that_disagrees_is_not_left_behind(tmp_path):
     bundle_of(LinearNO(coords=2, inputs=1, outputs=1, **SMALL), DARCY).save(tmp_path / "run")
     said = refused(
@@ -215,10 +222,10 @@ def test_each_field_has_a_name_of_its_own_that_python_can_say():
 
 def test_the_three_lines_of_the_readme_load_and_ask_a_run(tiny_run):
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    lines = readme[readme.index("import torch, linearno") :].splitlines()[:3]
-    program = "\n".join(lines).replace("runs/darcy-linearno", str(tiny_run)).replace("85 * 85", "9 * 9")
+    block = readme[readme.index("import torch, linearno") :].partition("```")[0]
+    assert len([line for line in block.splitlines() if line]) == 3
     space: dict = {}
-    exec(program, space)
+    exec(block.replace("runs/darcy-linearno", str(tiny_run)).replace("85 * 85", "9 * 9"), space)
     assert space["sol"].shape == (1, 81, 1)
     coeff = torch.ones(1, 81, 1)
     assert torch.equal(space["surrogate"].predict(coeff), load(tiny_run).predict(coeff))

@@ -198,12 +198,8 @@ def test_an_exported_graph_serves_any_number_of_points_with_every_norm():
     free = {0: Dim("batch", min=1), 1: Dim("points", min=1)}
     program = torch.export.export(EveryNorm(), asked, dynamic_shapes=[free, free, *[None] * 4]).module()
     for batch, points in ((1, 1), (3, 2), (2, 4 * N + 1)):
-        x, value, (w_query, w_key, scale, bias) = (
-            random(batch, points, H, D),
-            random(batch, points, H, 4),
-            weights,
-        )
-        told = program(x, value, *weights)
+        x, value = random(batch, points, H, D), random(batch, points, H, 4)
+        told, (w_query, w_key, scale, bias) = program(x, value, *weights), weights
         for out, (phi, psi) in zip(told, NORMS, strict=True):
             options = {"value": value, "bias_query": bias, "bias_key": bias, "phi": phi, "psi": psi}
             slow = dense_linear_attention(x, w_query, w_key, scale, scale, **options)

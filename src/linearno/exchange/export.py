@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from linearno.bundle import Bundle, load
+from linearno.bundle import HOW, Bundle, load
 from linearno.core.artifacts import read_json, writable_folder, write_bytes
 from linearno.core.errors import UserError
 from linearno.core.provenance import commit, versions
@@ -74,7 +74,7 @@ def _largest_difference(ask: Ask, surrogate: Surrogate, truths: list[dict[str, t
 
 def _card(run: Path, surrogate: Surrogate) -> dict[str, Any]:
     """What the file says of itself: its tensors, and all that the run folder says of the model."""
-    card = read_json(run / "model.json", how="")
+    card = read_json(run / "model.json", how=HOW)
     units = card["spec"].get("units", {})
     return {
         "format": FORMAT,
