@@ -12,7 +12,9 @@ from linearno.cli import (
     demo,
     doctor,
     evaluate,
+    export,
     gallery,
+    import_,
     models,
     predict,
     recipes,
@@ -38,6 +40,8 @@ app.add_typer(data.app, name="data")
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
+app.command()(export.export)
+app.command("import")(import_.import_)
 app.command()(report.report)
 app.command()(animate.animate)
 app.command()(models.models)
