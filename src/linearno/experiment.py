@@ -24,7 +24,7 @@ from linearno.core.config import Config, first_difference, read_yaml, write_yaml
 from linearno.core.device import describe
 from linearno.core.errors import UserError, require
 from linearno.core.registry import Registry
-from linearno.data import DATASETS, DataConfig, FieldData, Sample, Scaler, Splits
+from linearno.data import DATASETS, DataConfig, FieldData, Layout, Sample, Scaler, Splits
 from linearno.metrics import relative_l2
 from linearno.metrics.slices import attention_rank, most_used
 from linearno.models import CONFIGS, build_model
@@ -93,16 +93,12 @@ def run(
     refuse_another_run(folder, config)
     splits = open_splits(config.data)  # disk → samples
     config.task.require_packed(splits.train)
-    torch.manual_seed(config.seed)
-    seen, _ = hold_out(splits.train, config.training.validation, config.seed)
-    asked = config.task.spec(splits.train.spec)  # what one call of the model takes and gives
-    scaler = Scaler.fit(asked, config.task.example(seen.everything(), asked))  # of what is trained on, only
-    model = build_model(config.model, asked)
+    bundle = untrained(config, splits)
     if parallel.writes():
         write_yaml(writable_folder(folder) / "config.yaml", config)  # all is well: the folder is ours
     fit(  # never sees test
-        model,
-        scaler,
+        bundle.model,
+        bundle.scaler,
         splits.train,
         config.training,
         seed=config.seed,
@@ -112,20 +108,33 @@ def run(
         task=config.task,
         on_epoch=on_epoch,
     )
+    if parallel.writes():
+        bundle.save(folder)
+    return evaluate(bundle, config, splits, folder)
+
+
+def untrained(config: RunConfig, splits: Splits) -> Bundle:
+    """The model with its first weights, and scaling fitted on what is trained on, only."""
+    torch.manual_seed(config.seed)
+    seen, _ = hold_out(splits.train, config.training.validation, config.seed)
+    asked = config.task.spec(splits.train.spec)  # what one call of the model takes and gives
+    scaler = Scaler.fit(asked, config.task.example(seen.everything(), asked))
     coords = splits.train.coords if splits.train.shared else None
-    bundle = Bundle(
-        model,
+    return make_bundle(config, Layout(splits.train.spec, coords), scaler)
+
+
+def make_bundle(config: RunConfig, layout: Layout, scaler: Scaler) -> Bundle:
+    """A model with fresh weights for data of that layout."""
+    return Bundle(
+        build_model(config.model, config.task.spec(layout.spec)),
         scaler,
-        splits.train.spec,
-        coords,
+        layout.spec,
+        layout.coords,
         config.recipe,
         config.seed,
         config.training.eval_precision,
         config.task,
     )
-    if parallel.writes():
-        bundle.save(folder)
-    return evaluate(bundle, config, splits, folder)
 
 
 def refuse_another_run(folder: Path, config: RunConfig) -> None:
@@ -153,6 +162,8 @@ def open_run(folder: Path) -> RunConfig:
 
 def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) -> dict[str, Any]:
     """Score the test split in physical units, one value a sample; write the numbers and the cases."""
+    if bundle.spec.scaled != splits.test.spec.scaled:
+        raise UserError(f"{folder} does not know the scaling of its data: import its weights with --data")
     began = time.perf_counter()
     predictions = bundle.answer(splits.test, batch=config.training.eval_batch)
     seconds = time.perf_counter() - began

@@ -21,7 +21,7 @@ from tests.commands import linearno, refused
 from tests.conftest import TINY
 
 VERBS = ["demo", "data", "train", "evaluate", "predict", "report", "models", "recipes", "reproduce", "doctor"]
-VERBS += ["animate", "bench", "gallery", "results"]
+VERBS += ["animate", "bench", "export", "gallery", "import", "results"]
 
 
 @pytest.fixture(scope="module")

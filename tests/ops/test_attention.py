@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 import torch
+from torch.export import Dim
 
 from linearno.ops import (
     State,
@@ -178,3 +179,28 @@ def test_a_wrong_shape_is_refused_by_the_annotations(layer):
     x, _, w_key = layer
     with pytest.raises(Exception, match="weight"):
         gather(x, w_key[0])
+
+
+class EveryNorm(torch.nn.Module):
+    def forward(self, x, value, w_query, w_key, scale, bias):
+        return [
+            linear_attention(
+                x, w_query, w_key, scale, scale, value=value, bias_query=bias, bias_key=bias, phi=phi, psi=psi
+            )
+            for phi, psi in NORMS
+        ]
+
+
+def test_an_exported_graph_serves_any_number_of_points_with_every_norm():
+    """Without blocks, which it could not count."""
+    weights = [random(D, M), random(D, M), torch.rand(H, dtype=torch.float64), random(M)]
+    asked = random(B, N, H, D), random(B, N, H, 4), *weights
+    free = {0: Dim("batch", min=1), 1: Dim("points", min=1)}
+    program = torch.export.export(EveryNorm(), asked, dynamic_shapes=[free, free, *[None] * 4]).module()
+    for batch, points in ((1, 1), (3, 2), (2, 4 * N + 1)):
+        x, value = random(batch, points, H, D), random(batch, points, H, 4)
+        told, (w_query, w_key, scale, bias) = program(x, value, *weights), weights
+        for out, (phi, psi) in zip(told, NORMS, strict=True):
+            options = {"value": value, "bias_query": bias, "bias_key": bias, "phi": phi, "psi": psi}
+            slow = dense_linear_attention(x, w_query, w_key, scale, scale, **options)
+            torch.testing.assert_close(out, slow)

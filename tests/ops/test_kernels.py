@@ -115,7 +115,8 @@ def test_attention_is_as_near_to_float64_as_plain_pytorch(shape, kind):
         torch.rand(heads, device=DEVICE) + 0.5,
         draw(width, width),
     ]
-    floor, draws = 2**-7 if kind == HALF else 2**-21, 1 if slices > 64 else 3
+    floor = 2**-7 if kind == HALF else 2**-21
+    draws = 8 if DEVICE.type == "cuda" else 1 if slices > 64 else 3
     agrees(attention("N", tied=False), leaves, floor=floor, draws=draws)
 
 

@@ -12,7 +12,9 @@ from linearno.cli import (
     demo,
     doctor,
     evaluate,
+    export,
     gallery,
+    import_,
     init,
     meshes,
     models,
@@ -42,6 +44,8 @@ app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(meshes.query)
+app.command()(export.export)
+app.command("import")(import_.import_)
 app.command()(report.report)
 app.command()(animate.animate)
 app.command()(models.models)

@@ -15,6 +15,7 @@ from linearno.ops.choice import kernels_work_on
 
 EXTRAS = {
     "gpu": ("triton", "fused kernels on a GPU; CUDA builds of torch bring it"),
+    "export": ("onnxscript", "ONNX files out"),
     "track": ("tensorboard", "training curves in TensorBoard"),
     "dev": ("pytest", "running the tests"),
 }

@@ -87,15 +87,17 @@ def _assign(values: dict[str, Any], path: list[str], value: Any) -> None:
         here = here[part]
 
 
-def first_difference(old: Any, new: Any, path: str = "") -> str | None:
-    """`field.path was 1, now 2` for the first leaf that differs between two JSON values, if one does."""
+def first_difference(
+    old: Any, new: Any, path: str = "", *, words: str = "{path} was {old!r}, now {new!r}"
+) -> str | None:
+    """In `words` the first leaf that differs between two JSON values, if one does."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*old, *(key for key in new if key not in old)]:
-            found = first_difference(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-            if found:
+            below = f"{path}.{key}" if path else key
+            if found := first_difference(old.get(key), new.get(key), below, words=words):
                 return found
         return None
-    return None if old == new else f"{path} was {old!r}, now {new!r}"
+    return None if old == new else words.format(path=path, old=old, new=new)
 
 
 def write_yaml(path: Path, config: Config) -> None:

@@ -1,7 +1,7 @@
 """Samples, what they hold, how they are scaled, and the benchmarks they come from."""
 
 from linearno.data.airfoil import AirfoilConfig
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
 from linearno.data.box import box_of, outside
 from linearno.data.burgers import BurgersConfig
 from linearno.data.cases import CasesConfig
@@ -26,6 +26,7 @@ __all__ = [
     "ElasticityConfig",
     "FieldData",
     "FieldSpec",
+    "Layout",
     "NavierStokesConfig",
     "PipeConfig",
     "PlasticityConfig",

@@ -10,7 +10,7 @@ from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
 from linearno.data.curved import (
     Curved,
     open_curved,
@@ -34,6 +34,7 @@ from linearno.solvers.airfoil import (
     require_resolution,
 )
 
+RESOLUTION = 221  # nodes along airfoil and wake of the published files
 CHANNELS = ("density", "ux", "uy", "p", "mach")
 GRID = (f"{UNIT} n + 1", f"{OUTWARDS} n + 1")
 AXES = {"X": GRID, "Y": GRID, "Q": ("5", *GRID)}
@@ -68,12 +69,16 @@ def open_airfoil(cfg: AirfoilConfig) -> Splits:
     for array in arrays:
         _require_shape(array, arrays)
     require_same_samples(arrays, cfg.sizes)
-    stored = arrays[0].shape[1:]
-    require_stride(cfg.stride, stored[0], stored[0] // UNIT)
-    grid = tuple((size - 1) // cfg.stride + 1 for size in stored)
-    spec = FieldSpec(coords=("x", "y"), outputs=("mach",), grid=grid, view=VIEW)
+    spec = airfoil_layout(cfg, arrays[0].shape[1]).spec
     train, test = (_read(arrays, split, spec, cfg) for split in ("train", "test"))
     return Splits(train, test, source)
+
+
+def airfoil_layout(cfg: AirfoilConfig, stored: int = RESOLUTION) -> Layout:
+    """Of samples stored with so many nodes along airfoil and wake."""
+    require_stride(cfg.stride, stored, stored // UNIT)
+    grid = tuple((size - 1) // cfg.stride + 1 for size in grid_shape(stored))
+    return Layout(FieldSpec(coords=("x", "y"), outputs=("mach",), grid=grid, view=VIEW))
 
 
 def _require_shape(array: Stored, arrays: list[Stored]) -> None:
@@ -160,7 +165,8 @@ DATASETS.register("airfoil")(
         open=open_airfoil,
         verify=verify_airfoil,
         generate=generate_airfoil,
-        resolution=221,
+        resolution=RESOLUTION,
+        layout=airfoil_layout,
         outputs=("Q",),
         channels=("Q",),
         published=tuple(PUBLISHED.values()),

@@ -169,6 +169,18 @@ def _require_spec(spec: FieldSpec, sample: Sample, name: str) -> None:
             raise UserError(f"{name}: {part} are {found}, expected (points, channels) = {shape}")
 
 
+class Layout(NamedTuple):
+    """What the samples of a set look like, and the points (N, X) that they share, if they do."""
+
+    spec: FieldSpec
+    coords: Tensor | None = None
+
+    def filled(self, inputs: Tensor | None, targets: Tensor) -> FieldData:
+        """Samples (S, N, C) at the points that they share."""
+        assert self.coords is not None
+        return FieldData(self.spec, self.coords, inputs, targets)
+
+
 class Splits(NamedTuple):
     train: FieldData
     test: FieldData
@@ -206,6 +218,7 @@ class Benchmark:
     published: tuple[str, ...] = ()  # names of the published files
     outputs: tuple[str, ...] = ()  # stored fields that may be rounded to be carried
     channels: tuple[str, ...] = ()  # those of them whose first axis after the samples' holds several fields
+    layout: Callable[[Any], Layout] | None = None  # of the published files, which need not be here
     seconds: float = 0.0  # about, that a core needs to make a sample of that resolution
 
 

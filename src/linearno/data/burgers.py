@@ -10,7 +10,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from linearno.core.errors import UserError, require
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
 from linearno.data.card import array_name, open_array, read_card, require_finite
 from linearno.data.generate import SPLITS, Recipe, Split, generator
 from linearno.data.pickled import read_pickled
@@ -27,6 +27,7 @@ from linearno.data.sources import (
 )
 from linearno.solvers.burgers import SMALLEST, burgers_sample, require_resolution
 
+RESOLUTION = 128  # points and times of the published files
 FIELD = "u"
 PUBLISHED = {split: f"Burgers_IC_std_{split}.npy" for split in SPLITS}
 PROTOCOL: tuple[Split, ...] = ("train", "test")  # what a run reads
@@ -72,6 +73,13 @@ def open_validation(cfg: BurgersConfig) -> FieldData:
     return _open(cfg, "val", _kind(cfg))
 
 
+def burgers_layout(cfg: BurgersConfig, side: int = RESOLUTION) -> Layout:
+    """Of samples stored at so many points and times."""
+    rows = middle_rows(side)
+    spec = FieldSpec(coords=("x", "t"), outputs=(FIELD,), grid=(rows.stop - rows.start, side))
+    return Layout(spec, burgers_coords(side))
+
+
 def burgers_coords(side: int) -> Tensor:
     """(x, t) of the points of an item: t from row to row, x within a row."""
     ticks = torch.from_numpy(np.linspace(0, 1, side)).float()
@@ -113,8 +121,7 @@ def _open(cfg: BurgersConfig, split: Split, kind: Kind) -> FieldData:
     with np.errstate(over="ignore"):  # becomes infinite, and is named as such
         values = np.array(u[:count, middle_rows(side)], dtype=np.float32, order="C")
     require_finite(values, f"{path}: {FIELD}", how="`linearno data verify burgers` tells more")
-    spec = FieldSpec(coords=("x", "t"), outputs=(FIELD,), grid=values.shape[1:])
-    return FieldData(spec, burgers_coords(side), None, torch.from_numpy(values.reshape(count, -1, 1)))
+    return burgers_layout(cfg, side).filled(None, torch.from_numpy(values.reshape(count, -1, 1)))
 
 
 def _stored(path: Path, kind: Kind, *, how: str) -> ndarray:
@@ -184,7 +191,8 @@ DATASETS.register("burgers")(
         open=open_burgers,
         verify=verify_burgers,
         generate=generate_burgers,
-        resolution=128,
+        resolution=RESOLUTION,
+        layout=burgers_layout,
         outputs=(FIELD,),
         published=tuple(PUBLISHED.values()),
         seconds=0.03,

@@ -10,7 +10,7 @@ import torch
 from numpy import ndarray
 from pydantic import PositiveInt
 
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
 from linearno.data.sources import Source, require_samples
@@ -27,6 +27,7 @@ from linearno.data.stored import (
 )
 from linearno.solvers.darcy import darcy_samples, require_resolution
 
+RESOLUTION = 421  # points a side of the published files
 FIELDS = ("coeff", "sol")
 PUBLISHED = {
     "train": "piececonst_r421_N1024_smooth1.mat",
@@ -58,8 +59,15 @@ def open_darcy(cfg: DarcyConfig) -> Splits:
     for array in arrays:
         require_shape(array, FILES, stored)
         require_samples(array.path, array.field, array.shape[0], {array.split: _count(array, cfg)})
-    require_stride(cfg.stride, stored, stored - 1)
+    layout = darcy_layout(cfg, stored)
     values = {(array.split, array.field): _read(array, cfg) for array in arrays}
+    train, test = (layout.filled(values[split, "coeff"], values[split, "sol"]) for split in ("train", "test"))
+    return Splits(train, test, source)
+
+
+def darcy_layout(cfg: DarcyConfig, stored: int = RESOLUTION) -> Layout:
+    """Of samples stored at so many points a side."""
+    require_stride(cfg.stride, stored, stored - 1)
     side = (stored - 1) // cfg.stride + 1
     spec = FieldSpec(
         coords=("x", "y"),
@@ -68,11 +76,7 @@ def open_darcy(cfg: DarcyConfig) -> Splits:
         grid=(side, side),
         scaled=("inputs", "outputs"),
     )
-    train, test = (
-        FieldData(spec, unit_square(side), values[split, "coeff"], values[split, "sol"])
-        for split in ("train", "test")
-    )
-    return Splits(train, test, source)
+    return Layout(spec, unit_square(side))
 
 
 def _count(array: Stored, cfg: DarcyConfig) -> int:
@@ -127,7 +131,8 @@ DATASETS.register("darcy")(
         open=open_darcy,
         verify=verify_darcy,
         generate=generate_darcy,
-        resolution=421,
+        resolution=RESOLUTION,
+        layout=darcy_layout,
         outputs=("sol",),
         published=tuple(FILES.published.values()),
         seconds=0.25,

@@ -9,7 +9,7 @@ from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
 from linearno.data.card import open_array
 from linearno.data.generate import Recipe, generator
 from linearno.data.sample import FieldSpec
@@ -55,12 +55,16 @@ def open_elasticity(cfg: ElasticityConfig) -> Splits:
         (array.split, array.field): read_finite(array, (samples_of(array, cfg.sizes),), how=how)
         for array in arrays
     }
-    spec = FieldSpec(coords=("x", "y"), outputs=("stress",), scaled=("outputs",))
+    spec = elasticity_layout(cfg).spec
     train, test = (
         FieldData(spec, read[split, "xy"], None, read[split, "sigma"].unsqueeze(-1))
         for split in ("train", "test")
     )
     return Splits(train, test, source)
+
+
+def elasticity_layout(cfg: ElasticityConfig) -> Layout:
+    return Layout(FieldSpec(coords=("x", "y"), outputs=("stress",), scaled=("outputs",)))
 
 
 def _arrays(root: Path, source: Source) -> tuple[list[Stored], str]:
@@ -161,6 +165,7 @@ DATASETS.register("elasticity")(
         verify=verify_elasticity,
         generate=generate_elasticity,
         resolution=EDGES,
+        layout=elasticity_layout,
         outputs=("sigma",),
         published=tuple(PUBLISHED.values()),
         seconds=0.005,

@@ -11,7 +11,7 @@ from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
 from linearno.data.sources import Source, require_samples
@@ -30,6 +30,7 @@ from linearno.data.stored import (
 )
 from linearno.solvers.navier_stokes import FRAMES, SCHEMES, navier_stokes_samples, stored_points
 
+STORED = 64  # points a side of the published file
 PUBLISHED = "NavierStokes_V1e-5_N1200_T20.mat"
 FILES = Files("ns", {"a": ("n", "n"), "u": ("n", "n", "frames")}, dict.fromkeys(("train", "test"), PUBLISHED))
 
@@ -67,20 +68,25 @@ def open_ns(cfg: NavierStokesConfig) -> Splits:
     for array in arrays:
         require_shape(array, FILES, stored)
         require_samples(array.path, array.field, array.shape[0], asked_of(array, arrays, cfg.sizes))
-    require_stride(cfg.stride, stored, stored)
+    layout = ns_layout(cfg, stored)
     trajectories = [array for array in arrays if array.field == "u"]
     for array in trajectories:
         _require_frames(array, cfg)
-    side = stored // cfg.stride
-    names = tuple(f"w{t}" for t in range(1, cfg.frames + 1))
+    train, test = (layout.filled(*_read(array, cfg)) for array in trajectories)
+    return Splits(train, test, source)
+
+
+def ns_layout(cfg: NavierStokesConfig, stored: int = STORED) -> Layout:
+    """Of samples stored at so many points a side."""
+    require_stride(cfg.stride, stored, stored)
+    side, names = stored // cfg.stride, tuple(f"w{t}" for t in range(1, cfg.frames + 1))
     spec = FieldSpec(
         coords=("x", "y"),
         inputs=names[: cfg.frames_in],
         outputs=names[cfg.frames_in :],
         grid=(side, side),
     )
-    train, test = (FieldData(spec, unit_square(side), *_read(array, cfg)) for array in trajectories)
-    return Splits(train, test, source)
+    return Layout(spec, unit_square(side))
 
 
 def _require_frames(array: Stored, cfg: NavierStokesConfig) -> None:
@@ -142,6 +148,7 @@ DATASETS.register("ns")(
         verify=verify_ns,
         generate=generate_ns,
         resolution=256,
+        layout=ns_layout,
         outputs=("u",),
         published=(PUBLISHED,),
         seconds=18.0,

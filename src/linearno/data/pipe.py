@@ -11,7 +11,7 @@ from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
 from linearno.data.curved import (
     Curved,
     open_curved,
@@ -27,6 +27,7 @@ from linearno.data.sources import Source, set_problems
 from linearno.data.stored import Files, Stored, require_shape, require_stride, side_of
 from linearno.solvers.pipe import pipe_samples, require_resolution
 
+RESOLUTION = 129  # points a side of the published files
 CHANNELS = ("ux", "uy", "p")
 AXES = {"X": ("n", "n"), "Y": ("n", "n"), "Q": ("3", "n", "n")}
 PUBLISHED = {field: f"Pipe_{field}.npy" for field in AXES}
@@ -64,15 +65,21 @@ def open_pipe(cfg: PipeConfig) -> Splits:
     for array in arrays:
         _require_shape(array, arrays)
     require_same_samples(arrays, cfg.sizes)
-    side = side_of(arrays)
-    require_stride(cfg.stride, side, side - 1)
-    points = (side - 1) // cfg.stride + 1
-    spec = FieldSpec(coords=("x", "y"), outputs=("ux",), grid=(points, points), scaled=("coords", "outputs"))
+    spec = pipe_layout(cfg, side_of(arrays)).spec
     train, test = (
         _read(arrays, split, spec, samples_of_split(arrays, split, cfg.sizes, first), cfg.stride)
         for split in ("train", "test")
     )
     return Splits(train, test, source)
+
+
+def pipe_layout(cfg: PipeConfig, stored: int = RESOLUTION) -> Layout:
+    """Of samples stored at so many points a side."""
+    require_stride(cfg.stride, stored, stored - 1)
+    side = (stored - 1) // cfg.stride + 1
+    return Layout(
+        FieldSpec(coords=("x", "y"), outputs=("ux",), grid=(side, side), scaled=("coords", "outputs"))
+    )
 
 
 def _first_of_test(cfg: PipeConfig, held: int) -> int:
@@ -154,7 +161,8 @@ DATASETS.register("pipe")(
         open=open_pipe,
         verify=verify_pipe,
         generate=generate_pipe,
-        resolution=129,
+        resolution=RESOLUTION,
+        layout=pipe_layout,
         outputs=("Q",),
         channels=("Q",),
         published=tuple(PUBLISHED.values()),

@@ -12,7 +12,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
 from linearno.data.sources import Source, complaints, require_samples, set_problems
@@ -71,17 +71,7 @@ def open_plasticity(cfg: PlasticityConfig) -> Splits:
         _require_shape(array, arrays)
         require_samples(array.path, array.field, array.shape[0], asked_of(array, arrays, cfg.sizes))
     columns, rows, frames = arrays[1].shape[1:4]
-    names = [f"{channel}{frame}" for frame in range(frames) for channel in CHANNELS]
-    spec = FieldSpec(
-        coords=("s", "r"),
-        inputs=("die",),
-        outputs=tuple(names),
-        units=dict.fromkeys(("die", *names), "mm"),
-        grid=(columns, rows),
-        scaled=("inputs",),
-        places=tuple(name for name in names if name[0] in "xy"),
-    )
-    coords = unit_block(columns, rows, scrambled=cfg.coords == "scrambled")
+    layout = plasticity_layout(cfg, columns, frames)
     read = {
         (array.split, array.field): _read(array, samples_of(array, cfg.sizes), VERIFY) for array in arrays
     }
@@ -90,9 +80,24 @@ def open_plasticity(cfg: PlasticityConfig) -> Splits:
         die = read[name, "input"]
         die = die.flip(1) if cfg.die == "aligned" else die
         inputs = die.repeat_interleave(rows, dim=1).unsqueeze(-1)
-        return FieldData(spec, coords, inputs, read[name, "output"].flatten(3).flatten(1, 2))
+        return layout.filled(inputs, read[name, "output"].flatten(3).flatten(1, 2))
 
     return Splits(split("train"), split("test"), f"{source}; coordinates {cfg.coords}, die {cfg.die}")
+
+
+def plasticity_layout(cfg: PlasticityConfig, columns: int = PUBLISHED_NODES, frames: int = FRAMES) -> Layout:
+    """Of samples stored with so many columns of points."""
+    names = [f"{channel}{frame}" for frame in range(frames) for channel in CHANNELS]
+    spec = FieldSpec(
+        coords=("s", "r"),
+        inputs=("die",),
+        outputs=tuple(names),
+        units=dict.fromkeys(("die", *names), "mm"),
+        grid=(columns, rows_of(columns)),
+        scaled=("inputs",),
+        places=tuple(name for name in names if name[0] in "xy"),
+    )
+    return Layout(spec, unit_block(columns, rows_of(columns), scrambled=cfg.coords == "scrambled"))
 
 
 def _read(array: Stored, samples: slice, how: str) -> Tensor:
@@ -218,6 +223,7 @@ DATASETS.register("plasticity")(
         verify=verify_plasticity,
         generate=generate_plasticity,
         resolution=PUBLISHED_NODES,
+        layout=plasticity_layout,
         outputs=("output",),
         published=(PUBLISHED,),
         seconds=30.0,

@@ -2,7 +2,7 @@
 
 from linearno.models.cross_linearno import CrossLinearNO
 from linearno.models.linearno import LinearNO
-from linearno.models.published import from_published
+from linearno.models.published import from_published, read_weights, shapes_tell
 from linearno.models.registry import CONFIGS, MODELS, build_model
 from linearno.models.transolver import Transolver
 
@@ -14,4 +14,6 @@ __all__ = [
     "Transolver",
     "build_model",
     "from_published",
+    "read_weights",
+    "shapes_tell",
 ]

@@ -1,7 +1,9 @@
 """Models rebuilt from weights that the published implementations saved."""
 
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +75,48 @@ def from_published(
     """
     if unified_pos is True:
         raise UserError("unified_pos is the number of reference points an axis (`ref`), such as 8; got True")
-    weights = _open(state_dict)
+    weights = state_dict if isinstance(state_dict, Mapping) else read_weights(Path(state_dict))
+    settings = shapes_tell(weights)
+    name = settings.pop("name")
+    if settings["heads"] != heads:
+        raise UserError(f"heads={heads} was given, but the weights have {settings['heads']} heads")
+    if name == "cross-linearno":
+        if grid or unified_pos or coords:
+            raise UserError("a Cross-LinearNO takes no grid, unified_pos or coords: its shapes tell all")
+        with _complete(name):
+            sizes = _cross_sizes(weights)
+    else:
+        settings |= _place(weights, name, grid, unified_pos or None)
+        with _complete(name):
+            sizes = _sizes(weights, settings["unified"], 2 if grid is None else len(grid), coords)
+    model = MODEL[name](**sizes, **settings)
+    _load(model, weights, name)
+    return model
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The state dict that `torch.save` wrote. A name that is no part of plain weights is not looked up, and
+    nothing in the file runs."""
+    require(path, how="give the file that torch.save wrote the state dict to")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of old pickles
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except MemoryError:
+        raise
+    except Exception as error:  # broken bytes raise anything
+        if asked := re.search(r"GLOBAL (\S+)", str(error)):
+            what = f"asks for {asked[1]!r}, which is no part of plain weights, and was not opened"
+            raise UserError(f"{path} {what}; save model.state_dict(), not the model") from None
+        raise UserError(f"{path} is truncated or no file that torch.save wrote") from None
+    named = isinstance(loaded, dict) and all(isinstance(name, str) for name in loaded)
+    if not named or not all(isinstance(value, Tensor) for value in loaded.values()):
+        raise UserError(f"{path} holds no state dict; save model.state_dict(), not the model")
+    return loaded
+
+
+def shapes_tell(weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The name and the settings of the model that published weights belong to, so far as shapes tell."""
     if "preprocess.linear_pre.0.weight" not in weights or "blocks.0.Attn.to_q.weight" not in weights:
         some = ", ".join(list(weights)[:3])
         raise UserError(f"these are not weights of a published LinearNO or Transolver (found {some} …)")
@@ -82,32 +125,20 @@ def from_published(
     name = "transolver" if "blocks.0.Attn.in_project_slice.weight" in weights else "linearno"
     if "cross_block.ln_1.weight" in weights:
         name = "cross-linearno"
-    settings = _settings(weights, name)
-    if settings["heads"] != heads:
-        raise UserError(f"heads={heads} was given, but the weights have {settings['heads']} heads")
-    if name == "cross-linearno":
-        if grid or unified_pos or coords:
-            raise UserError("a Cross-LinearNO takes no grid, unified_pos or coords: its shapes tell all")
-        sizes = _cross_sizes(weights)
-    else:
-        settings |= _point_settings(weights, name) | _place(weights, name, grid, unified_pos or None)
-        sizes = _sizes(weights, settings["unified"], 2 if grid is None else len(grid), coords)
-    model = MODEL[name](**sizes, **settings)
-    _load(model, weights, name)
-    return model
+    with _complete(name):
+        own = {} if name == "cross-linearno" else _point_settings(weights, name)
+        return {"name": name} | _settings(weights, name) | own
 
 
-def _open(source: Mapping[str, Tensor] | str | Path) -> Mapping[str, Tensor]:
-    if isinstance(source, Mapping):
-        return source
-    path = require(Path(source), how="give the file that torch.save wrote the state dict to")
+@contextmanager
+def _complete(name: str) -> Iterator[None]:
+    """Weights that lack something, or have it in another shape, are the user's to mend."""
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise UserError(f"{path} cannot be opened as plain weights: {str(error).splitlines()[0]}") from None
-    if not isinstance(loaded, dict) or not all(isinstance(v, Tensor) for v in loaded.values()):
-        raise UserError(f"{path} holds no state dict; save model.state_dict(), not the model")
-    return loaded
+        yield
+    except KeyError as error:
+        raise UserError(f"these weights of a {name} lack {error}; save all of model.state_dict()") from None
+    except (IndexError, ValueError, ZeroDivisionError):
+        raise UserError(f"these weights of a {name} do not have the published shapes") from None
 
 
 def _sizes(
@@ -115,7 +146,7 @@ def _sizes(
 ) -> dict[str, int]:
     """Channels in and out. The first layer sees coordinates and inputs side by side, and tells their sum."""
     features = weights["preprocess.linear_pre.0.weight"].shape[1]
-    outputs = next(len(weights[key]) for key in weights if key.endswith(".mlp2.bias"))
+    outputs = max(len(weights[key]) for key in weights if key.endswith(".mlp2.bias"))
     if unified is not None:
         features -= unified["ref"] ** axes
     if features < 0:
@@ -199,6 +230,10 @@ def _load(model: Transformer, weights: Mapping[str, Tensor], name: str) -> None:
     if ours.keys() != known.keys():
         odd = sorted(ours.keys() ^ known.keys())
         raise UserError(f"the weights do not fit any published variant: {', '.join(odd[:4])}")
+    for key, tensor in ours.items():
+        if tensor.shape != known[key].shape:
+            shapes = f"{tuple(tensor.shape)}, expected {tuple(known[key].shape)}"
+            raise UserError(f"the weights do not fit any published variant: {key} is {shapes}")
     model.load_state_dict(ours)
     if unused:
         model.unused = nn.ParameterDict(unused)

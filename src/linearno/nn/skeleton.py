@@ -279,7 +279,7 @@ class PointTransformer(Transformer):
                 f"this model was built for {len(self.grid_points)} points, got {coords.shape[-2]}"
             )
         assert self.grid_distances is not None
-        return self.grid_distances.expand(len(coords), -1, -1)
+        return self.grid_distances.expand(coords.shape[0], -1, -1)
 
     def _require_packed(self, coords: Tensor, segments: Segments) -> None:
         if self.tied_to_grid:

@@ -102,7 +102,8 @@ def gather_on(
         x, project = same.view(x.shape), None if inside is not None else project
     else:
         weight, bias = _per_head(x, weight, scale, bias)
-        state = State(*_Gather.apply(x, x if value is None else value, weight, bias, score))
+        gather_all = _gather_whole if torch.compiler.is_exporting() else _Gather.apply
+        state = State(*gather_all(x, x if value is None else value, weight, bias, score))
     return x, state if project is None else state._replace(value=state.value @ project)
 
 
@@ -152,7 +153,8 @@ def scatter(
     if normaliser is not None:  # exp(score − max) / sum is exp of a score with a shifted bias
         shift = normaliser.max + normaliser.sum.log()
         bias = bias - shift if bias is not None else -shift
-    return _Scatter.apply(x, weight, bias, state.value, normaliser is None)
+    scatter_all = _scatter_block if torch.compiler.is_exporting() else _Scatter.apply
+    return scatter_all(x, weight, bias, state.value, normaliser is None)
 
 
 def by_segment(
@@ -285,6 +287,14 @@ def _gather_block(
         into.value.copy_(torch.bmm(psi.to(value.dtype), value))
     else:
         torch.bmm(psi, value, out=into.value)
+
+
+def _gather_whole(x: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None, score: Score) -> State:
+    """The state of all points as one block: an exported graph serves any N, and cannot count blocks."""
+    scores = _key_scores(x, weight, bias, score)  # … H M N
+    psi = scores.softmax(dim=-1)
+    mean = psi.to(value.dtype) @ value.transpose(-3, -2)
+    return State(scores.amax(dim=-1), psi.amax(dim=-1).reciprocal(), mean.to(psi.dtype))
 
 
 class _Gather(torch.autograd.Function):
