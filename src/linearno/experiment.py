@@ -209,7 +209,7 @@ def _over_time(task: Task, predictions: Tensor, targets: Tensor) -> dict[str, An
 
 
 def _by_field(task: Task, predictions: Tensor, splits: Splits) -> dict[str, Any]:
-    """Of several fields also the error of each, with its unit: together the one with large numbers decides."""
+    """Of several fields also the error of each: together the one with the largest numbers decides."""
     spec, found = splits.test.spec, {}
     if task.frame is not None or len(spec.fields) < 2:
         return {}
@@ -218,7 +218,9 @@ def _by_field(task: Task, predictions: Tensor, splits: Splits) -> dict[str, Any]
         train, test = (replace(part, targets=part.targets[..., own]) for part in (splits.train, splits.test))
         errors = scores("relative_l2", predictions[..., own], test)
         mean = mean_field_error(Splits(train, test, splits.source))
-        found[name] = {**_summary(errors[errors.isfinite()]), "mean_field": mean, "of": spec.unit(channels[0])}
+        finite = errors[errors.isfinite()]
+        if len(finite):
+            found[name] = {**_summary(finite), "mean_field": mean}
     return {"relative_l2_by_field": found}
 
 

@@ -93,8 +93,8 @@ def look(root: Path, files: str, skip_bad: bool) -> Looked:
 def show(looked: Looked, config: CasesConfig) -> None:
     points = looked.points
     console.print(
-        f"{len(looked.files)} cases of {points[0]:,} to {points[-1]:,} points, in {len(looked.axes)} dimensions "
-        f"({', '.join(looked.axes)})"
+        f"{len(looked.files)} cases of {points[0]:,} to {points[-1]:,} points, "
+        f"in {len(looked.axes)} dimensions ({', '.join(looked.axes)})"
     )
     table = Table("field", "where", box=None, pad_edge=False)
     for column in ("numbers", "from", "to"):

@@ -27,10 +27,13 @@ SUMMARY = "summary.csv"
 
 GivenOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=NUMBER", help="a number of the case that the file does not tell; may be repeated"),
+    typer.Option(
+        metavar="NAME=NUMBER", help="a number of the case that the file does not tell; may be repeated"
+    ),
 ]
 TolerateOption = Annotated[
-    str, typer.Option(help="faults of meshes that do not matter: degenerate, duplicates, or both with a comma")
+    str,
+    typer.Option(help="faults of meshes that do not matter: degenerate, duplicates, or both with a comma"),
 ]
 
 
@@ -42,7 +45,9 @@ def is_mesh_question(paths: Sequence[Path], run: Path) -> bool:
     endings = {path.suffix.lower() for path in paths}
     if len(paths) > 1 or paths[0].is_dir() or endings & set(ENDINGS) - {".npz"} or "*" in str(paths[0]):
         return True
-    return ".npz" in endings and (run / "config.yaml").exists() and isinstance(open_run(run).data, CasesConfig)
+    return (
+        ".npz" in endings and (run / "config.yaml").exists() and isinstance(open_run(run).data, CasesConfig)
+    )
 
 
 def predict_meshes(
@@ -73,7 +78,9 @@ def predict_meshes(
         _say_many(answers, skipped, target)
     else:
         names = ", ".join(model.fields(answers[0])[0])
-        console.print(f"{outs[0]}: {names} at {answers[0].points:,} {model.config.location}{_errors(answers[0])}")
+        console.print(
+            f"{outs[0]}: {names} at {answers[0].points:,} {model.config.location}{_errors(answers[0])}"
+        )
 
 
 def _files(questions: Sequence[Path]) -> tuple[list[CaseFile], bool]:
@@ -110,7 +117,9 @@ def _outs(files: Sequence[CaseFile], target: Path, many: bool) -> list[Path]:
     return outs
 
 
-def _check_all(model: MeshModel, reader: Reader, files: Sequence[CaseFile], numbers: dict[str, float]) -> None:
+def _check_all(
+    model: MeshModel, reader: Reader, files: Sequence[CaseFile], numbers: dict[str, float]
+) -> None:
     """Before anything is written: every mesh can be read and has what the model needs."""
     bad = []
     with progress_bar("checking", len(files)) as advance:

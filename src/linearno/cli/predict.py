@@ -17,12 +17,14 @@ def predict(
     question: Annotated[
         list[Path],
         typer.Argument(
-            help=".npz or .mat with the model's input fields by name; or meshes (.vtu, .vtk, …), a folder of them"
+            help=".npz or .mat with the model's inputs by name; or meshes (.vtu, …), or a folder of them"
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="file for the answer, of the kind of the question; of many a folder"),
+        typer.Option(
+            "--out", "-o", help="file for the answer, of the kind of the question; of many a folder"
+        ),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="frames to predict, of a model that marches in time")
@@ -60,7 +62,9 @@ def predict(
         bundle = load(run, device)
         completes = isinstance(bundle.task, Completion)
         spec = bundle.asked.model_copy(update={"grid": None}) if completes else bundle.asked
-        asked = read_question(question[0], spec, stride=stride, need_coords=completes or bundle.coords is None)
+        asked = read_question(
+            question[0], spec, stride=stride, need_coords=completes or bundle.coords is None
+        )
         answer = bundle.predict(asked.inputs, asked.coords, steps=steps)
         grid = bundle.spec.grid or answer.shape[1:2]
         shape = (*asked.leading[:-1], *grid) if completes else asked.leading

@@ -24,7 +24,7 @@ def train(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="a recipe's name (see `linearno recipes`), a dataset.yaml of your own data, or a run's config.yaml",
+            help="a recipe's name (see `linearno recipes`), a dataset.yaml, or the config.yaml of a run",
             autocompletion=lambda: list(RECIPES),
         ),
     ],
@@ -68,7 +68,7 @@ def train(
 
 
 def open_recipe(name: str) -> RunConfig:
-    """The configuration of that name, of a run's config.yaml, or one that suits the data of a dataset.yaml."""
+    """The recipe of that name, a run's config.yaml, or a run that suits the cases of a dataset.yaml."""
     if not name.endswith((".yaml", ".yml")):
         return RECIPES[name]()
     if "recipe" in yaml_values(Path(name)):

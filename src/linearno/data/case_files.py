@@ -13,6 +13,7 @@ from linearno.core.errors import UserError, require
 from linearno.core.randomness import numpy_generator
 from linearno.data.mesh.held import split_unit
 from linearno.data.mesh.jobs import ENDINGS
+from linearno.data.mesh.wire import Words
 
 TABLES = ("cases.csv", "cases.json")
 KEYS = ("case", "file", "name")  # of the column that says which case a row is of
@@ -29,7 +30,7 @@ class CaseFile:
     beside: Path | None = None
 
     @property
-    def places(self) -> dict[str, str | None]:
+    def places(self) -> Words:
         """As a reader wants it."""
         return {"beside": None if self.beside is None else str(self.beside)}
 
@@ -70,7 +71,11 @@ def _is_case(path: Path) -> bool:
 
 
 def _repeated(names: Sequence[str]) -> str | None:
-    return next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    return (
+        next((name for name in names if names.count(name) > 1), None)
+        if len(set(names)) < len(names)
+        else None
+    )
 
 
 @dataclass(frozen=True)
@@ -165,10 +170,14 @@ def split_cases(
         learned = drawn[: _count(train, len(drawn))]
     for what, part in (("train", learned), ("test", tested)):
         if not part:
-            raise UserError(f"data.{what} leaves no case of {len(cases)}; take more of them, or other patterns")
+            raise UserError(
+                f"data.{what} leaves no case of {len(cases)}; take more of them, or other patterns"
+            )
     for what, share, part in (("train", train, learned), ("test", test, tested)):
         if isinstance(share, int) and len(part) < share:
-            raise UserError(f"data.{what}={share}, but only {len(part)} of {len(cases)} cases are left for it")
+            raise UserError(
+                f"data.{what}={share}, but only {len(part)} of {len(cases)} cases are left for it"
+            )
     return sorted(learned, key=_name), sorted(tested, key=_name)
 
 

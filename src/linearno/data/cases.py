@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from numpy import ndarray
-from pydantic import AfterValidator, NonNegativeInt, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
 
 from linearno.core.config import read_yaml
 from linearno.core.errors import UserError, did_you_mean
@@ -59,10 +59,10 @@ class CasesConfig(DataConfig):
     surface_targets: tuple[str, ...] = ()  # those that are known on the surface alone
     inputs: tuple[str, ...] = ()
     globals: tuple[str, ...] = ()  # numbers of the whole case
-    components: dict[str, tuple[str, ...]] = {"displacement": ("x", "y")}  # of vectors and tensors
+    components: dict[str, tuple[str, ...]] = Field(default={"displacement": ("x", "y")})  # of vectors
     surface: str | None = None  # `own`, `beside` (an .stl file of the same name), or a field that marks it
     derived: tuple[Derived, ...] = ()
-    units: dict[str, str] = {}
+    units: dict[str, str] = Field(default={})
     test: ShareOf = 0.2  # type: ignore[assignment]  # a fraction, a number of cases, or patterns of names
     train: ShareOf = 1.0  # type: ignore[assignment]  # the same, of those that are left
     seed: NonNegativeInt = 0  # of the order in which cases are drawn for both
@@ -76,7 +76,9 @@ class CasesConfig(DataConfig):
         shares = {"test": self.test, "train": self.train}
         left, sizes = EXAMPLE, {}
         for split, share in shares.items():
-            sizes[split] = share if isinstance(share, int) else left if isinstance(share, tuple) else int(share * left)
+            sizes[split] = (
+                share if isinstance(share, int) else left if isinstance(share, tuple) else int(share * left)
+            )
             left -= sizes[split]
         return sizes
 
@@ -85,13 +87,19 @@ class CasesConfig(DataConfig):
         if not self.targets:
             raise ValueError("targets: name one field or more that is to be predicted")
         if self.derived and self.surface is None:
-            raise ValueError(f"derived={list(self.derived)} is measured from a surface: set surface, as to own")
+            raise ValueError(
+                f"derived={list(self.derived)} is measured from a surface: set surface, as to own"
+            )
         if extra := set(self.surface_targets) - set(self.targets):
-            raise ValueError(f"surface_targets: {extra.pop()!r} is not one of the targets {list(self.targets)}")
+            raise ValueError(
+                f"surface_targets: {extra.pop()!r} is not one of the targets {list(self.targets)}"
+            )
         if self.surface_targets and self.surface is None:
             raise ValueError("surface_targets are known on a surface: set surface, as to own")
         if both := set(self.targets) & {*self.inputs, *self.globals}:
-            raise ValueError(f"{both.pop()!r} is a target and an input; a model that is told it learns nothing")
+            raise ValueError(
+                f"{both.pop()!r} is a target and an input; a model that is told it learns nothing"
+            )
         if len(self.coords) < 2 or len(set(self.coords)) < len(self.coords):
             raise ValueError(f"coords: expected two or three different axes, got {list(self.coords)}")
         return self
@@ -155,7 +163,7 @@ class CaseReader:
     def read(self, reader: Reader, file: CaseFile, *, truth: bool = True) -> Case:
         """With `truth` all targets must be there; without, those that are there."""
         config = self.config
-        words, arrays = reader.ask("read", file.path, **file.places, **self.wish())
+        words, arrays = reader.ask("read", file.path, file.places | self.wish())
         self._check(file, words)
         places = arrays["places"][:, [AXES.index(axis) for axis in config.coords]]
         inputs = [self._field(file, words, arrays, name) for name in config.inputs]
@@ -193,10 +201,8 @@ class CaseReader:
     def at(self, reader: Reader, file: CaseFile, places: Float[ndarray, "Q 3"]) -> Float[ndarray, "Q C_in"]:
         """The inputs of a case at other places; fields are taken from the cells that hold them."""
         config = self.config
-        asked = {"fields": list(config.inputs), "derived": list(config.derived)}
-        _, arrays = reader.ask(
-            "probe", file.path, {"places": places}, **file.places, **asked, surface=config.surface or "own"
-        )
+        wish = file.places | self.wish() | {"fields": list(config.inputs)}
+        _, arrays = reader.ask("probe", file.path, wish, {"places": places})
         outside = int((~arrays["inside"].astype(bool)).sum()) if "inside" in arrays else 0
         if outside:
             raise UserError(
@@ -207,7 +213,7 @@ class CaseReader:
         inputs += [_axes(config, name, arrays[f"derived:{name}"]) for name in config.derived]
         values: Arrays = {}
         if config.globals:
-            _, values = reader.ask("read", file.path, **file.places, **self.wish() | {"derived": [], "fields": []})
+            _, values = reader.ask("read", file.path, wish | {"derived": [], "mark_surface": False})
         inputs += [self._value(file, values, name, len(places)) for name in config.globals]
         return _beside(inputs, len(places))
 
@@ -234,7 +240,9 @@ class CaseReader:
         values = self._raw(file, words, arrays, name)
         if not np.isfinite(values).all():
             bad = int((~np.isfinite(values)).any(axis=1).sum())
-            raise UserError(f"{file.path}: {name} has NaN or infinite values at {bad} of {len(values)} places")
+            raise UserError(
+                f"{file.path}: {name} has NaN or infinite values at {bad} of {len(values)} places"
+            )
         return values
 
     def _target(
@@ -285,8 +293,8 @@ def _components(config: CasesConfig, file: CaseFile, name: str, values: ndarray)
     index = [AXES.index(part) if part in AXES else int(part) if part.isdecimal() else -1 for part in parts]
     if min(index) < 0 or max(index) >= values.shape[1]:
         raise UserError(
-            f"{file.path}: {name} has {values.shape[1]} components, and {list(parts)} are asked for; they are "
-            "named x, y, z or 0, 1, 2, …"
+            f"{file.path}: {name} has {values.shape[1]} components, and {list(parts)} are asked for; they "
+            "are named x, y, z or 0, 1, …"
         )
     return values[:, index]
 
@@ -313,7 +321,10 @@ def read_cases(config: CasesConfig, files: Sequence[CaseFile]) -> tuple[list[Cas
 
     Without `skip_bad` the first of those is an error.
     """
-    cases, source = [], CaseReader(config, read_table(config.root if config.root.is_dir() else config.root.parent))
+    cases, source = (
+        [],
+        CaseReader(config, read_table(config.root if config.root.is_dir() else config.root.parent)),
+    )
 
     def one(reader: Reader, file: CaseFile) -> Case | Bad:
         try:
@@ -348,7 +359,9 @@ def open_cases(config: CasesConfig) -> Splits:
         _packed(config, [case for case in cases if (case.file.name in tested) == (split == "test")], split)
         for split in ("train", "test")
     ]
-    source = f"{len(cases)} cases in {config.root}" + (f", without {len(bad)} that were skipped" if bad else "")
+    source = f"{len(cases)} cases in {config.root}" + (
+        f", without {len(bad)} that were skipped" if bad else ""
+    )
     return Splits(parts[0], parts[1], source)
 
 
@@ -371,7 +384,7 @@ def verify_cases(root: Path) -> list[str]:
 
     def one(reader: Reader, file: CaseFile) -> str | None:
         try:
-            words: dict[str, Any] = reader.ask("look", file.path, **file.places)[0]
+            words: dict[str, Any] = reader.ask("look", file.path, file.places)[0]
         except UserError as error:
             return str(error)
         return next((f"{file.path} {fault}" for fault in words["faults"].values()), None)

@@ -21,7 +21,9 @@ def dataset_text(config: CasesConfig, looked: Looked) -> str:
     parts = [
         _words("Written by `linearno init`. Change what you like, then:  linearno train THIS FILE"),
         _lines(values, "name"),
-        _words(f"The folder, seen from this file, and which of its files are cases: {cases} of {_range(points)}"),
+        _words(
+            f"The folder, seen from this file, and which of its files are cases: {cases} of {_range(points)}"
+        ),
         _lines(values, "root", "files"),
         _words("Learn the fields at the points of a mesh, or those in its cells."),
         _lines(values, "location"),
@@ -40,30 +42,32 @@ def dataset_text(config: CasesConfig, looked: Looked) -> str:
         ),
         _lines(values, "inputs"),
         _words(
-            "Numbers of a whole case (a speed, an angle), from the field data of its file, from a field that is "
-            f"constant in each case, or from cases.csv in the folder. Found: {_list(numbers, cases)}."
+            "Numbers of a whole case (a speed, an angle), from the field data of its file, from a field that "
+            f"is constant in each case, or from cases.csv in the folder. Found: {_list(numbers, cases)}."
         ),
         _lines(values, "globals"),
-        _words("Vectors and tensors: which of their components count, by letter (x, y, z) or number (0, 1, …)."),
+        _words(
+            "Vectors and tensors: which of their components count, by letter (x, y, z) or number (0, 1, …)."
+        ),
         _lines(values, "components"),
         _words(_surface_words(marks)),
         _lines(values, "surface"),
         _words(
-            "Inputs that are worked out from the surface: distance (of a closed one), unsigned_distance (of any), "
-            "normals and curvature (those of the nearest point of it)."
+            "Inputs that are worked out from the surface: distance (of a closed one), unsigned_distance (of "
+            "any), normals and curvature (those of the nearest point of it)."
         ),
         _lines(values, "derived"),
         _words("Units. A file that tells another one for a field of this name is refused."),
         _lines(values, "units"),
         _words(
-            "How to split. A fraction (0.2) or a number of cases (10) is drawn at random, the same for the same seed; "
-            'a list of patterns (["wing_*", "*_fine"]) goes by file name. The test never takes part in training; '
-            "train is a share of what it leaves, 1.0 all of it."
+            "How to split. A fraction (0.2) or a number of cases (10) is drawn at random, the same for the "
+            'same seed; a list of patterns (["wing_*", "*_fine"]) goes by file name. The test never takes '
+            "part in training; train is a share of what it leaves, 1.0 all of it."
         ),
         _lines(values, "test", "train", "seed"),
         _words(
-            "Faults of a mesh that do not matter here: degenerate (cells without volume), duplicates (points at "
-            "the same place)."
+            "Faults of a mesh that do not matter here: degenerate (cells without volume), duplicates (points "
+            "at the same place)."
         ),
         _lines(values, "tolerate"),
         _words("true: go on without cases that cannot be used, and say which."),
@@ -82,7 +86,8 @@ def _flow(value: Any) -> str:
 
 
 def _words(text: str) -> str:
-    lines, line = [], "#"
+    lines: list[str] = []
+    line = "#"
     for word in text.split(" "):
         if len(line) + len(word) >= WIDTH:
             lines, line = [*lines, line], "#"
@@ -106,5 +111,7 @@ def _named(each: Field) -> str:
 
 def _surface_words(marks: list[str]) -> str:
     choices = [f"{name}: {words}" for name, words in SURFACE_WORDS.items()]
-    choices.append("the name of a field that is not 0 at the points of it" + (f" ({', '.join(marks)})" if marks else ""))
+    choices.append(
+        "the name of a field that is not 0 at the points of it" + (f" ({', '.join(marks)})" if marks else "")
+    )
     return f"The surface. {'; '.join(choices)}; null: none."

@@ -1,4 +1,4 @@
-"""A folder of simulations to begin with: pulled plates with voids, each on a mesh of its own, as VTU files."""
+"""Simulations to begin with: pulled plates with voids, each on a mesh of its own, as VTU files."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -60,10 +60,11 @@ def _card(facts: dict[str, object]) -> Card:
         {
             **facts,
             "name": "cases",
-            "equation": "div sigma = 0 in a square of 1 m without a void, plane stress, E = 200 GPa, Poisson's ratio "
-            "0.3, held at the bottom, pulled by 100 MPa at the top, `angle` degrees clockwise from upwards",
-            "solver": "finite elements on nine-node quads; stress is the von Mises stress, from the Gauss points to "
-            "the nodes, where it is the mean over the quads around",
+            "equation": "div sigma = 0 in a square of 1 m without a void, plane stress, E = 200 GPa, "
+            "Poisson's ratio 0.3, held at the bottom, pulled by 100 MPa at the top, `angle` degrees "
+            "clockwise from upwards",
+            "solver": "finite elements on nine-node quads; stress is the von Mises stress, from the Gauss "
+            "points to the nodes, where it is the mean over the quads around",
             "units": UNITS,
             "files": {},
             "versions": versions(),
@@ -110,8 +111,8 @@ def write_plate(path: Path, plate: PulledCell) -> None:
 
 DATASETS.register("cases")(
     Benchmark(
-        summary="Your own simulations, as mesh files (docs/own-data.md); made here: pulled plates with voids, each "
-        "on a mesh of its own",
+        summary="Your own simulations, as mesh files (docs/own-data.md); made here: pulled plates with "
+        "voids, each on a mesh of its own",
         config=CasesConfig,
         open=open_cases,
         verify=verify_cases,

@@ -1,4 +1,4 @@
-"""Cases that a Python function of the user's yields, written as files: from then on they are read like any."""
+"""Cases that a user's own function yields, written as files: from then on they are read like any."""
 
 import importlib
 import os
@@ -56,10 +56,10 @@ def _cases(text: str) -> Iterator[tuple[str | None, dict[str, Any]]]:
         for name, values in arrays.items():
             if values.dtype.kind not in KINDS:
                 raise UserError(f"{text}: {name!r} is no array of numbers; {EXPECTED}")
-        name = item.get("name")
-        if name is not None and (Path(str(name)).name != str(name) or str(name).startswith(".")):
-            raise UserError(f"{text}: {name!r} cannot be the name of a file")
-        yield None if name is None else str(name), arrays
+        own = None if item.get("name") is None else str(item["name"])
+        if own is not None and (Path(own).name != own or own.startswith(".")):
+            raise UserError(f"{text}: {own!r} cannot be the name of a file")
+        yield own, arrays
 
 
 def _function(text: str) -> Callable[[], Iterable[Any]]:

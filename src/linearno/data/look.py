@@ -1,6 +1,7 @@
 """A first look at a folder of cases: what its files hold, and a guess at what is to be learned from them."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +12,15 @@ from linearno.data.cases import AXES, READERS, Bad, CasesConfig
 from linearno.data.mesh.wire import Words
 from linearno.data.reader import Reader, results_of
 
-NOT_FIELDS = ("vtkOriginal", "vtkGhost", "vtkValid", "GlobalNode", "GlobalElement", "ObjectId", "PedigreeIds")
-NOT_FIELDS += ("TimeValue", "TIME", "CYCLE", "Normals", "TCoords", "Texture", "TextureCoordinates")
-GIVEN = ("permeab", "conduct", "coeff", "kappa", "modulus", "thick", "material", "poros", "young", "poisson")
-GIVEN += ("distance", "sdf", "normal", "curvature", "area", "boundary", "mask", "marker", "source", "load")
-GIVEN += ("initial", "inlet")
-MARKS = ("surface", "wall", "body", "boundary", "airfoil", "wing", "car")
+LEFT_BEHIND = re.compile(  # by programs, in a file of fields
+    "vtkOriginal|vtkGhost|vtkValid|GlobalNode|GlobalElement|ObjectId|PedigreeIds|TimeValue|TIME$|CYCLE$|Normals"
+    "|TCoords|Texture"
+)
+GIVEN = re.compile(  # what is known before a simulation, by its name
+    "permeab|conduct|coeff|kappa|modulus|thick|material|poros|young|poisson|distance|sdf|normal|curvature|area"
+    "|boundary|mask|marker|source|load|initial|inlet"
+)
+MARKS = re.compile("surface|wall|body|boundary|airfoil|wing|car")  # and what marks a surface
 SURFACE_WORDS = {"own": "the boundary of the mesh", "beside": "the .stl file beside each case"}
 
 
@@ -97,7 +101,7 @@ def look_at(
 
     def one(reader: Reader, file: CaseFile) -> Words | Bad:
         try:
-            return reader.ask("look", file.path, **file.places)[0]
+            return reader.ask("look", file.path, file.places)[0]
         except UserError as error:
             return Bad(file, str(error))
 
@@ -148,7 +152,7 @@ def guess(looked: Looked, wishes: Wishes) -> dict[str, Any]:
     location = _location(looked, whole, wishes)
     spread = [each for each in whole if each.location in ("points", "cells") and not each.constant]
     own = [each for each in spread if each.location == location] or spread
-    marks = next((each.name for each in own if each.marks and _like(each.name, MARKS)), None)
+    marks = next((each.name for each in own if each.marks and MARKS.search(each.name.lower())), None)
     surface = _surface(looked, marks)
     inputs = wishes.inputs if wishes.inputs is not None else _given(own, wishes.targets)
     rest = [each.name for each in own if each.name not in (*inputs, marks)]
@@ -174,7 +178,7 @@ def guess(looked: Looked, wishes: Wishes) -> dict[str, Any]:
 
 
 def _usable(each: Field, cases: int) -> bool:
-    if each.name.startswith(NOT_FIELDS) or each.name.lower() in AXES:
+    if LEFT_BEHIND.match(each.name) or each.name.lower() in AXES:
         return False
     known = each.missing == 0 or each.rim_only
     return each.cases == cases and known and each.varies and not each.mixed and each.components <= 9
@@ -201,13 +205,15 @@ def _derived(looked: Looked, surface: str | None) -> tuple[str, ...]:
         return ()
     if surface == "own" and all(facts["is_surface"] for facts in looked.facts):
         return ("normals",)
-    closed = all(facts["open_sides"].get("beside" if surface == "beside" else "own") == 0 for facts in looked.facts)
+    closed = all(
+        facts["open_sides"].get("beside" if surface == "beside" else "own") == 0 for facts in looked.facts
+    )
     return ("distance" if closed and surface in SURFACE_WORDS else "unsigned_distance",)
 
 
 def _given(own: Iterable[Field], targets: Sequence[str] | None) -> tuple[str, ...]:
     """Fields whose names speak of what is given. With targets named, all others may depend on them: none."""
-    return () if targets is not None else tuple(each.name for each in own if _like(each.name, GIVEN))
+    return () if targets is not None else tuple(each.name for each in own if GIVEN.search(each.name.lower()))
 
 
 def _globals(whole: Iterable[Field], taken: Sequence[str]) -> tuple[str, ...]:
@@ -229,10 +235,6 @@ def _parts(fields: Iterable[Field], axes: Sequence[str]) -> dict[str, tuple[str,
         ]
         found[each.name] = tuple(used) if len(axes) == 2 and each.components == 3 else names
     return found
-
-
-def _like(name: str, hints: Iterable[str]) -> bool:
-    return any(hint in name.lower() for hint in hints)
 
 
 def _names(fields: Iterable[Field]) -> str:

@@ -17,13 +17,12 @@ from linearno.data.mesh.wire import Arrays, Words, receive, send
 
 FOLDER = Path(__file__).parent / "mesh"
 START = """
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("mesh", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]])
-sys.modules["mesh"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(sys.modules["mesh"])
+import sys, types
+package = sys.modules["mesh"] = types.ModuleType("mesh")
+package.__path__ = [sys.argv[1]]
 from mesh.worker import main
 main()
-"""
+"""  # the folder as a package of its own: linearno itself, with torch, takes seconds to import
 PATIENCE = 60.0  # seconds for a file, and one more for each PACE bytes of it
 PACE = 2e6
 
@@ -46,7 +45,9 @@ class Reader:
     ) -> None:
         self.close()
 
-    def ask(self, job: str, path: Path, arrays: Arrays | None = None, **words: object) -> tuple[Words, Arrays]:
+    def ask(
+        self, job: str, path: Path, words: Words | None = None, arrays: Arrays | None = None
+    ) -> tuple[Words, Arrays]:
         """The result of a job on a file; what is wrong with the file is an error that names it."""
         process = self._start()
         assert process.stdin is not None
@@ -61,7 +62,7 @@ class Reader:
         timer = threading.Timer(self.patience + size / PACE, end)
         timer.start()
         try:
-            send(process.stdin, {"job": job, "path": str(path), **words}, arrays)
+            send(process.stdin, {"job": job, "path": str(path), **(words or {})}, arrays)
             answer = receive(process.stdout)
         except OSError:  # it is gone, and its pipe with it
             answer = None
@@ -107,9 +108,7 @@ def _result(path: Path, words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
 
 
 @contextmanager
-def results_of(
-    work: Callable[[Reader, T], R], items: Sequence[T], workers: int
-) -> Iterator[Iterator[R]]:
+def results_of(work: Callable[[Reader, T], R], items: Sequence[T], workers: int) -> Iterator[Iterator[R]]:
     """work(reader, item) for each item, in order, by as many readers at once; closed when left."""
     readers = [Reader() for _ in range(min(workers, len(items)) or 1)]
     free: SimpleQueue[Reader] = SimpleQueue()

@@ -49,7 +49,7 @@ def sizes_of(data: CasesConfig) -> tuple[int, int]:
     with Reader() as reader:
         for file in train[:: max(1, len(train) // PEEKED)]:
             try:
-                counts.append(reader.ask("look", file.path, **file.places)[0][data.location])
+                counts.append(reader.ask("look", file.path, file.places)[0][data.location])
             except UserError:
                 if not data.skip_bad:
                     raise

@@ -4,7 +4,7 @@ Axes: K points or cells of a mesh, Q places, C channels.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
+from torch import Tensor
 
 from linearno.bundle import Bundle, load
 from linearno.core.artifacts import write_text, write_whole
+from linearno.core.device import autocast, set_matmul_precision
 from linearno.core.errors import UserError
 from linearno.data.case_files import CaseFile, case_file, read_table
 from linearno.data.cases import AXES, Case, CaseReader, CasesConfig
@@ -24,6 +26,7 @@ from linearno.data.mesh.vtk_files import WRITERS
 from linearno.data.mesh.wire import Arrays
 from linearno.data.reader import Reader
 from linearno.experiment import open_run
+from linearno.nn import PointTransformer
 
 PREDICTED, ERROR = "_predicted", "_error"
 
@@ -53,7 +56,9 @@ class MeshModel:
         """The model of a run folder. One that was trained on arrays finds its inputs by their names."""
         bundle = load(run, device)
         if bundle.task.name != "direct":
-            raise UserError(f"{run} answers task {bundle.task.name!r}; ask it with arrays, in a .npz or .mat file")
+            raise UserError(
+                f"{run} answers task {bundle.task.name!r}; ask it with arrays, in a .npz or .mat file"
+            )
         data = open_run(run).data
         config = data if isinstance(data, CasesConfig) else _by_names(bundle)
         faults = tuple(dict.fromkeys([*config.tolerate, *tolerate]))
@@ -75,11 +80,12 @@ class MeshModel:
         seconds = time.perf_counter() - began
         for name in self.config.surface_targets:
             if case.surface is not None:
-                prediction[np.ix_(~case.surface, self._channels(name))] = np.nan
+                own = self._channels(name)
+                prediction[:, own] = np.where(case.surface[:, None], prediction[:, own], np.nan)
         return Answer(case, prediction, seconds, self._errors(case, prediction))
 
     def fields(self, answer: Answer) -> tuple[Arrays, dict[str, str]]:
-        """What is written onto the mesh, and in which units: predictions, and errors where the truth is known."""
+        """What is written onto the mesh, and its units: predictions, and errors where the truth is known."""
         arrays: Arrays = {}
         for name in self.bundle.spec.fields:
             own = self._channels(name)
@@ -101,8 +107,13 @@ class MeshModel:
         ending, file = out.suffix.lower(), answer.case.file
 
         def write(temporary: Path) -> None:
-            words = {"out": str(temporary), "ending": ending, "location": self.config.location, "units": units}
-            reader.ask("annotate", file.path, arrays, **words)
+            words = {
+                "out": str(temporary),
+                "ending": ending,
+                "location": self.config.location,
+                "units": units,
+            }
+            reader.ask("annotate", file.path, words, arrays)
 
         write_whole(out, write)
 
@@ -116,11 +127,24 @@ class MeshModel:
         """The outputs of a case at any places; fields that the model is told are taken from the mesh."""
         source = self.source(file, given)
         case, inputs = source.read(reader, file, truth=False), source.at(reader, file, places)
-        sample = case.sample()
-        field = self.bundle.encode(sample.coords[None], None if sample.inputs is None else sample.inputs[None])
-        here = places[:, [AXES.index(axis) for axis in self.config.coords]].astype(np.float32)
-        asked = torch.from_numpy(inputs)[None] if inputs.shape[1] else None
-        return field.query(torch.from_numpy(here)[None], asked)[0].numpy()
+        axes = [AXES.index(axis) for axis in self.config.coords]
+        mesh, asked = (
+            self._encoded(*part) for part in ((case.coords, case.inputs), (places[:, axes], inputs))
+        )
+        model, precision = self.bundle.model, self.bundle.precision
+        if not isinstance(model, PointTransformer):
+            raise UserError(f"{type(model).__name__} is not asked elsewhere than on a mesh")
+        set_matmul_precision(precision)
+        with torch.no_grad(), autocast(precision, self.bundle.device):
+            answer = model.query(asked[0], model.encode(*mesh), asked[1])
+        return self.bundle.scaler.outputs.decode(answer.to(asked[0].dtype))[0].cpu().numpy()
+
+    def _encoded(self, coords: ndarray, inputs: ndarray) -> tuple[Tensor, Tensor | None]:
+        """Places and inputs as the model takes them."""
+        scaler = self.bundle.scaler
+        where = torch.from_numpy(coords.astype(np.float32))[None].to(self.bundle.device)
+        told = torch.from_numpy(inputs)[None].to(self.bundle.device) if inputs.shape[1] else None
+        return scaler.coords.encode(where), scaler.encode_inputs(told)
 
     def _channels(self, name: str) -> list[int]:
         return [self.bundle.spec.outputs.index(channel) for channel in self.bundle.spec.fields[name]]
@@ -164,7 +188,11 @@ def require_writable(path: Path, out: Path) -> None:
     own, wanted = path.suffix.lower(), out.suffix.lower()
     if own not in ENDINGS:
         raise UserError(f"{path}: expected one of {', '.join(ENDINGS)}, got {own or 'no ending'!r}")
-    fit = [own] if own in ARRAYS else [ending for ending in WRITERS if own != ".stl" or ending in (".vtp", ".vtu", ".vtk")]
+    fit = (
+        [own]
+        if own in ARRAYS
+        else [ending for ending in WRITERS if own != ".stl" or ending in (".vtp", ".vtu", ".vtk")]
+    )
     if wanted not in fit:
         raise UserError(f"{out}: the answer for a {own} file is written as one of {', '.join(fit)}")
     if out.exists() and out.samefile(path):
@@ -222,6 +250,3 @@ def write_summary(path: Path, answers: list[Answer], skipped: Mapping[str, str])
 
 def _quoted(cell: str) -> str:
     return '"' + cell.replace('"', '""') + '"' if any(mark in cell for mark in ',"\n') else cell
-
-
-Tick = Callable[[int], None]

@@ -56,7 +56,9 @@ def _random_sizes(rng: np.random.Generator, edges: int) -> tuple[tuple[int, int]
 def _at_nodes(values: Stress, quads: Quads, nodes: int) -> Float64[ndarray, "N 3"]:
     """From the Gauss points of each quad to its nodes, and then the mean over the quads around a node."""
     own = np.linalg.inv(reference_quad()[0]) @ values
-    sums = np.stack([np.bincount(quads.ravel(), part.ravel(), nodes) for part in np.moveaxis(own, -1, 0)], axis=1)
+    sums = np.stack(
+        [np.bincount(quads.ravel(), part.ravel(), nodes) for part in np.moveaxis(own, -1, 0)], axis=1
+    )
     return sums / np.bincount(quads.ravel(), minlength=nodes)[:, None]
 
 

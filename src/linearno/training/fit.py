@@ -85,7 +85,7 @@ def fit(
 
 
 def channel_scale(scaler: Scaler, data: FieldData) -> Tensor:
-    """The deviation of each channel; of one that is known at few points, less: so it counts like the others."""
+    """The deviation of each channel; less of one that is known at few points, so that it counts as much."""
     if not data.spec.partial:
         return scaler.outputs.std
     known = (~data.targets.isnan()).to(scaler.outputs.std).flatten(0, -2).mean(dim=0)

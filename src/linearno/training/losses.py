@@ -38,8 +38,8 @@ class LossConfig(Config):
     `1/(s-1)` the true distance of nodes that include both ends. A relative norm cancels it, so both give
     the same loss.
     `reduction` over the batch: `sum` is the published one; the gradient then grows with the batch.
-    `scaled`: fields are first divided by their deviation in the training data, so that a pressure of a hundred
-    thousand and a speed of ten count alike.
+    `scaled`: fields are first divided by their deviation in the training data, so that a pressure of 100,000
+    and a speed of 10 count alike.
     """
 
     kind: Literal["relative_l2", "mse"] = "relative_l2"
@@ -58,7 +58,7 @@ def make_loss(
 ) -> Loss:
     """Σ_b relL2(p, y) + w Σ_b (relL2(∂x p, ∂x y) + relL2(∂y p, ∂y y)), or its mean over b; or so with MSE.
 
-    `scale` is what each channel is divided by, where it is. With `partial` a truth that is NaN does not count.
+    `scale` is what each channel is divided by, where it is. With `partial`, a truth of NaN does not count.
     """
     weight = config.gradient_weight
     if weight and (grid is None or len(grid) != 2):

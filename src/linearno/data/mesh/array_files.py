@@ -1,9 +1,9 @@
 """Files of plain arrays: `.npz`, `.h5` and `.csv`, one case each. No pickle, no links to other files.
 
-    points (N, 2 or 3), also called coords, or columns x, y, z     where the values are
-    cells (E, k), where there are any                              numbers of the points at their corners
-    anything with N rows, or with E                                a field at the points, or in the cells
-    a single number, or a short list                               a number of the whole case
+points (N, 2 or 3), also called coords, or columns x, y, z     where the values are
+cells (E, k), where there are any                              numbers of the points at their corners
+anything with N rows, or with E                                a field at the points, or in the cells
+a single number, or a short list                               a number of the whole case
 """
 
 import csv
@@ -43,10 +43,14 @@ def mesh_of(arrays: Arrays, units: dict[str, str]) -> Mesh:
     if given < 3:
         points = np.pad(points, ((0, 0), (0, 3 - given)))
     mesh = Mesh(points, "arrays", cells=_cells(rest.pop("cells", None), given), units=units)
-    into = {len(points): mesh.point} if mesh.cells is None else {
-        mesh.cell_count: mesh.cell,
-        len(points): mesh.point,
-    }
+    into = (
+        {len(points): mesh.point}
+        if mesh.cells is None
+        else {
+            mesh.cell_count: mesh.cell,
+            len(points): mesh.point,
+        }
+    )
     for name, values in rest.items():
         if values.ndim and values.shape[0] in into and values.size > 1:
             add_fields(mesh, into[values.shape[0]], {name: values})
@@ -81,8 +85,8 @@ def _cells(corners: ndarray | None, given: int) -> Cells | None:
         return None
     if corners.ndim != 2 or corners.dtype.kind not in "iu" or (given, corners.shape[1]) not in CELL_TYPES:
         raise Refused(
-            f"cells has shape {corners.shape} of {corners.dtype}; expected numbers of points, (cells, k) with "
-            "k = 3 (triangles), 4 (quads in 2-D, tetrahedra in 3-D), 6 (wedges) or 8 (hexahedra)"
+            f"cells has shape {corners.shape} of {corners.dtype}; expected numbers of points, (cells, k) "
+            "with k = 3 (triangles), 4 (quads in 2-D, tetrahedra in 3-D), 6 (wedges) or 8 (hexahedra)"
         )
     count, each = corners.shape
     types = np.full(count, CELL_TYPES[given, each], dtype=np.uint8)
@@ -102,9 +106,13 @@ def _hdf5(path: Path) -> tuple[Arrays, dict[str, str]]:
 
     found: dict[str, Any] = {}
     with h5py.File(path, "r") as file:
-        file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
+        file.visititems(
+            lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None
+        )
         short = [name.rpartition("/")[2] for name in found]
-        names = {name: last if short.count(last) == 1 else name for name, last in zip(found, short, strict=True)}
+        names = {
+            name: last if short.count(last) == 1 else name for name, last in zip(found, short, strict=True)
+        }
         arrays, units = {}, {}
         for name, item in found.items():
             if item.is_virtual or item.external:
@@ -137,7 +145,7 @@ def _vectors(columns: Arrays) -> Arrays:
         if found is None or f"{found[1]}:0" not in columns:
             arrays[name] = values
         elif found[2] == "0":
-            parts = []
+            parts: list[ndarray] = []
             while (part := f"{found[1]}:{len(parts)}") in columns:
                 parts.append(columns[part])
             arrays[found[1]] = np.stack(parts, axis=1)

@@ -15,12 +15,12 @@ DERIVED = ("distance", "unsigned_distance", "normals", "curvature")
 
 
 def derived_inputs(names: Sequence[str], places: ndarray, surface: Surface, *, body: bool) -> Arrays:
-    """What is asked for at the places. `body`: the surface is that of a body, and distances inside it are < 0.
+    """What is asked for at the places. `body`: the surface is that of a body, distances inside it are < 0.
 
-        distance            to the surface, which must be closed
-        unsigned_distance   to any surface
-        normals (3)         unit vectors out of the mesh, or out of the body
-        curvature           mean curvature, 1 / length; > 0 where the body or the mesh is convex
+    distance            to the surface, which must be closed
+    unsigned_distance   to any surface
+    normals (3)         unit vectors out of the mesh, or out of the body
+    curvature           mean curvature, 1 / length; > 0 where the body or the mesh is convex
     """
     if "distance" in names and (gaps := surface.open_sides):
         what = "edges" if surface.faces.shape[1] == 3 else "ends"
@@ -69,7 +69,9 @@ def curvature(surface: Surface) -> ndarray:
 
 def _nearest(places: ndarray, surface: Surface) -> tuple[ndarray, ndarray]:
     """The nearest point of the surface to each place, and the face that it lies on."""
-    face, nearest = _polydata(surface).find_closest_cell(np.asarray(places, dtype=float), return_closest_point=True)
+    face, nearest = _polydata(surface).find_closest_cell(
+        np.asarray(places, dtype=float), return_closest_point=True
+    )
     return np.asarray(nearest).reshape(-1, 3), np.asarray(face).reshape(-1)
 
 

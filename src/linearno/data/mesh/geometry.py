@@ -76,10 +76,8 @@ class Surface:
     @property
     def open_sides(self) -> int:
         """Edges of triangles, or ends of segments, that no other one shares; 0 if the surface is closed."""
-        width = self.faces.shape[1]
-        sides = self.faces if width == 2 else _edges(self.faces)
-        sides = sides.reshape(-1, width - 1) if width == 3 else sides.reshape(-1, 1)
-        _, counts = np.unique(np.sort(sides, axis=1), axis=0, return_counts=True)
+        sides = self.faces.reshape(-1, 1) if self.faces.shape[1] == 2 else np.sort(_edges(self.faces), axis=1)
+        counts = np.unique(sides, axis=0, return_counts=True)[1]
         return int((counts % 2).sum())
 
 
@@ -132,10 +130,11 @@ def part_of(surface: Surface, marked: ndarray) -> Surface:
 
 def _surface(points: ndarray, faces: ndarray, inner: ndarray, origin: ndarray) -> Surface:
     """With normals that point away from `inner`, a place behind each face."""
-    used, flat = np.unique(faces, return_inverse=True)
-    points, faces, origin = points[used], flat.reshape(faces.shape), origin[used]
+    used, numbers = np.unique(faces, return_inverse=True)
+    width = faces.shape[1]
+    points, faces, origin = points[used], numbers.reshape(-1, width), origin[used]
     corners = points[faces]
-    if faces.shape[1] == 3:
+    if width == 3:
         normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     else:
         along, away = corners[:, 1] - corners[:, 0], corners[:, 0] - inner

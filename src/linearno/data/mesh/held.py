@@ -1,4 +1,4 @@
-"""A mesh in memory: points, cells, and the fields on them. Axes: N points, E cells, L corners of all cells."""
+"""A mesh in memory: points, cells, and fields on them. Axes: N points, E cells, L corners of all cells."""
 
 import re
 from dataclasses import dataclass, field
@@ -89,10 +89,15 @@ def check(mesh: Mesh) -> Mesh:
     """What VTK takes for granted: cells are made of points that are there, fields have a value for each."""
     if mesh.cells is not None:
         _check_cells(mesh.cells, len(mesh.points))
-    for fields, count, what in ((mesh.point, len(mesh.points), "points"), (mesh.cell, mesh.cell_count, "cells")):
+    for fields, count, what in (
+        (mesh.point, len(mesh.points), "points"),
+        (mesh.cell, mesh.cell_count, "cells"),
+    ):
         for name, values in fields.items():
             if values.ndim not in (1, 2) or len(values) != count:
-                raise Refused(f"{name} has shape {values.shape}, expected a row for each of the {count} {what}")
+                raise Refused(
+                    f"{name} has shape {values.shape}, expected a row for each of the {count} {what}"
+                )
     return mesh
 
 

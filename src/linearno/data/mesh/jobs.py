@@ -10,7 +10,7 @@ from numpy import ndarray
 from . import array_files, vtk_files
 from .derived import derived_inputs
 from .geometry import Surface, axes_of, boundary, cell_dimension, coincident, oriented, part_of, thin_cells
-from .held import Mesh, check
+from .held import Mesh, add_fields, check
 from .wire import Arrays, Refused, Words
 
 ARRAYS = (".npz", ".h5", ".hdf5", ".csv")
@@ -41,7 +41,7 @@ def _rows_of(mesh: Mesh, arrays: Arrays) -> Mesh:
             f"has no columns x, y, z and {next(iter(rows), 0)} rows; the surface beside it has "
             f"{mesh.cell_count} triangles and {len(mesh.points)} points"
         )
-    array_files.add_fields(mesh, into, arrays)
+    add_fields(mesh, into, arrays)
     return check(mesh)
 
 
@@ -52,7 +52,9 @@ def look(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
     rim = _rim(mesh) if finite else None
     fields = [_facts(name, "points", values, rim) for name, values in mesh.point.items()]
     fields += [_facts(name, "cells", values, None) for name, values in mesh.cell.items()]
-    fields += [_facts(name, "case", values.reshape(1, -1), None) for name, values in mesh.case.items() if values.size]
+    fields += [
+        _facts(name, "case", values.reshape(1, -1), None) for name, values in mesh.case.items() if values.size
+    ]
     return {
         "kind": mesh.kind,
         "points": len(mesh.points),
@@ -216,11 +218,11 @@ def _faults(mesh: Mesh) -> dict[str, str]:
     faults = {}
     if len(thin := thin_cells(mesh)):
         faults["degenerate"] = (
-            f"{len(thin)} of {mesh.cell_count} cells have no length, area or volume, the first is cell {thin[0]}"
+            f"{len(thin)} of {mesh.cell_count} cells have no length, area or volume: the first is {thin[0]}"
         )
     if len(same := coincident(mesh.points)):
         faults["duplicates"] = (
-            f"{len(same)} of {len(mesh.points)} points lie where another one does, the first is point {same[0]}"
+            f"{len(same)} of {len(mesh.points)} points lie where another one does: the first is {same[0]}"
         )
     return faults
 
@@ -230,7 +232,9 @@ def _require_good(mesh: Mesh, location: str, tolerate: Sequence[str]) -> None:
         raise Refused("holds no cells, and the fields are to be those of cells")
     for fault, what in _faults(mesh).items():
         if fault not in tolerate:
-            mend = f"; mend the mesh, or tolerate it: {fault}" if fault in ("degenerate", "duplicates") else ""
+            mend = (
+                f"; mend the mesh, or tolerate it: {fault}" if fault in ("degenerate", "duplicates") else ""
+            )
             raise Refused(what + mend)
 
 
@@ -252,7 +256,7 @@ def _surface(mesh: Mesh, words: Words) -> Surface:
     marks = mesh.point.get(choice)
     if marks is None:
         raise Refused(f"holds no {choice!r} at its points, which is to mark those of the surface")
-    return part_of(boundary(mesh), marks.reshape(len(marks), -1).any(axis=1))
+    return part_of(boundary(mesh), np.any(marks.reshape(len(marks), -1), axis=1))
 
 
 def _derived(words: Words, places: ndarray, surface: Surface) -> Arrays:

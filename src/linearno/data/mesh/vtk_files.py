@@ -89,7 +89,11 @@ def _mesh_of(grid: Any) -> Mesh:
     for data in (shape.GetPointData(), shape.GetCellData(), shape.GetFieldData()):
         data.Initialize()
     mesh = Mesh(np.asarray(grid.points), type(grid).__name__, cells=cells, grid=shape)
-    for into, found in ((mesh.point, grid.point_data), (mesh.cell, grid.cell_data), (mesh.case, grid.field_data)):
+    for into, found in (
+        (mesh.point, grid.point_data),
+        (mesh.cell, grid.cell_data),
+        (mesh.case, grid.field_data),
+    ):
         add_fields(mesh, into, {name: found[name] for name in _names(found)})
         mesh.units |= _labels(found, mesh.written, into)
     return check(mesh)
@@ -144,7 +148,9 @@ def _labels(found: Any, written: dict[str, str], into: Arrays) -> dict[str, str]
     return units
 
 
-def write_grid(path: Path, out: Path, ending: str, location: str, added: Arrays, units: dict[str, str]) -> None:
+def write_grid(
+    path: Path, out: Path, ending: str, location: str, added: Arrays, units: dict[str, str]
+) -> None:
     """The mesh of `path` with arrays added, as a file of that ending."""
     from vtkmodules.vtkCommonCore import vtkDataArray
 
@@ -158,7 +164,9 @@ def write_grid(path: Path, out: Path, ending: str, location: str, added: Arrays,
     for name, values in added.items():
         data.set_array(np.ascontiguousarray(values), name)
         if name in units:
-            data.VTKObject.GetAbstractArray(name).GetInformation().Set(vtkDataArray.UNITS_LABEL(), units[name])
+            data.VTKObject.GetAbstractArray(name).GetInformation().Set(
+                vtkDataArray.UNITS_LABEL(), units[name]
+            )
     with _complaints() as said:
         writer = _made(WRITERS[ending])
         writer.SetFileName(str(out))
@@ -177,7 +185,7 @@ def _made(what: tuple[str, str]) -> Any:
     return getattr(import_module(f"vtkmodules.{room}"), name)()
 
 
-class _complaints:  # noqa: N801 (used as a function)
+class _complaints:
     """While open, what VTK says goes nowhere but here; `said()` is the first error of it, or nothing."""
 
     def __enter__(self) -> Any:

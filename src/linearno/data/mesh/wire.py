@@ -3,7 +3,7 @@
 import json
 import math
 import struct
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 from numpy import ndarray
@@ -17,7 +17,7 @@ class Refused(Exception):
     """What is wrong with a file, in words for the one who gave it."""
 
 
-def send(stream: BinaryIO, words: Words, arrays: Arrays | None = None) -> None:
+def send(stream: IO[bytes], words: Words, arrays: Arrays | None = None) -> None:
     plain = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
     facts = [[name, array.dtype.str, list(array.shape)] for name, array in plain.items()]
     head = json.dumps([words, facts]).encode()
@@ -27,7 +27,7 @@ def send(stream: BinaryIO, words: Words, arrays: Arrays | None = None) -> None:
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> tuple[Words, Arrays] | None:
+def receive(stream: IO[bytes]) -> tuple[Words, Arrays] | None:
     """The next message; None where the other side has left."""
     try:
         (length,) = struct.unpack("<Q", _exactly(stream, 8))
@@ -44,7 +44,7 @@ def receive(stream: BinaryIO) -> tuple[Words, Arrays] | None:
     return words, arrays
 
 
-def _exactly(stream: BinaryIO, length: int) -> bytearray:
+def _exactly(stream: IO[bytes], length: int) -> bytearray:
     content = bytearray(length)
     view, done = memoryview(content), 0
     while done < length:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -55,7 +54,3 @@ def _limit_memory(words: dict[str, Any]) -> None:
 
 def _exists(path: str | None) -> bool:
     return path is not None and Path(path).exists()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
