@@ -70,3 +70,13 @@ def test_a_blank_scaler_takes_over_a_fitted_one_with_its_state():
 def test_a_dataset_without_inputs_has_nothing_to_encode():
     spec = FieldSpec(coords=("x",), outputs=("u",), scaled=("inputs", "outputs"))
     assert Scaler.fit(spec, batch(0)._replace(inputs=None)).encode_inputs(None) is None
+
+
+def test_outputs_that_are_known_at_some_points_are_scaled_by_those_alone():
+    spec = SPEC.model_copy(update={"partial": ("u",)})
+    train = batch(0)
+    known = torch.rand(train.targets.shape) > 0.3
+    scaler = Scaler.fit(spec, train._replace(targets=train.targets.where(known, torch.nan)))
+    values = train.targets[known].double()
+    torch.testing.assert_close(scaler.outputs.mean.item(), values.mean().item(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(scaler.outputs.std.item(), values.std().item(), rtol=1e-5, atol=0)

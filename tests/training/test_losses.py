@@ -127,3 +127,32 @@ def test_the_loss_of_a_packed_batch_is_the_sum_over_its_meshes(how):
         for value in (loss(guess, truth, torch.tensor([0, 3, 4, 40])), sum(loss(*pair) for pair in pairs)):
             found.append((value, *torch.autograd.grad(value, guess)))
     torch.testing.assert_close(*found)
+
+
+def test_a_scaled_loss_is_the_same_in_any_unit():
+    torch.manual_seed(0)
+    prediction, truth = torch.randn(2, 3, 11, 2, dtype=torch.float64)
+    unit = torch.tensor([1e5, 1e-3], dtype=torch.float64)
+    scale = truth.flatten(0, 1).std(dim=0)
+    config = LossConfig(scaled=True)
+    one = make_loss(config, None, scale)(prediction, truth)
+    other = make_loss(config, None, scale * unit)(prediction * unit, truth * unit)
+    torch.testing.assert_close(one, other)
+    plain = make_loss(LossConfig(), None)(prediction * unit, truth * unit)
+    large = make_loss(LossConfig(), None)(prediction[..., :1], truth[..., :1])
+    torch.testing.assert_close(plain, large)  # without a scale the larger unit is all that counts
+
+
+@pytest.mark.parametrize("segments", [None, torch.tensor([0, 7, 11])])
+def test_what_is_not_known_adds_nothing_to_a_loss_and_has_no_gradient(segments):
+    torch.manual_seed(0)
+    prediction, truth = torch.randn(2, 1, 11, 2, dtype=torch.float64)
+    prediction.requires_grad_()
+    known = torch.rand(truth.shape) > 0.4
+    partial = truth.where(known, torch.nan)
+    loss = make_loss(LossConfig(), None, partial=True)(prediction, partial, segments)
+    expected = make_loss(LossConfig(), None)(prediction * known, truth * known, segments)
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    assert prediction.grad.isfinite().all()
+    assert (prediction.grad[~known] == 0).all()

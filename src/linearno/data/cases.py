@@ -319,7 +319,7 @@ class Bad(NamedTuple):
 def read_cases(config: CasesConfig, files: Sequence[CaseFile]) -> tuple[list[Case], list[Bad]]:
     """The cases of these files, read by several processes at once, and those that cannot be used.
 
-    Without `skip_bad` the first of those is an error.
+    Without `skip_bad` the latter are an error.
     """
     cases, source = (
         [],
@@ -339,8 +339,9 @@ def read_cases(config: CasesConfig, files: Sequence[CaseFile]) -> tuple[list[Cas
                 cases.append(result)
             else:
                 bad.append(result)
-                if not config.skip_bad:
-                    raise UserError(f"{result.why} (data.skip_bad=true goes on without such cases)")
+    if bad and not config.skip_bad:
+        more = f"and {len(bad) - 1} more of {len(files)} cases; " if len(bad) > 1 else ""
+        raise UserError(f"{bad[0].why} ({more}data.skip_bad=true goes on without)")
     return cases, bad
 
 

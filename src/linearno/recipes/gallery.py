@@ -13,6 +13,7 @@ from linearno.core.registry import Registry
 from linearno.data import (
     AirfoilConfig,
     BurgersConfig,
+    CasesConfig,
     ElasticityConfig,
     NavierStokesConfig,
     PipeConfig,
@@ -21,7 +22,7 @@ from linearno.data import (
 from linearno.experiment import RECIPES, Recipe, RunConfig
 from linearno.models import CONFIGS
 from linearno.recipes import demo
-from linearno.training import Completion, Rollout, Task, Timed, TrainingConfig
+from linearno.training import Completion, LossConfig, Rollout, Task, Timed, TrainingConfig
 
 ROOT = Path("gallery")
 TRAINING = TrainingConfig(batch=4, lr=2e-3, weight_decay=1e-5, eval_batch=10)
@@ -118,6 +119,22 @@ def plasticity() -> RunConfig:
         stem="conv",
         time=True,
     )
+
+
+@exhibit("meshes", title="Meshes of any size", resolution=10, seconds=60)
+def meshes() -> RunConfig:
+    """The stress in a pulled plate with a void and its displacement, every plate on a mesh of its own."""
+    plates = CasesConfig(
+        targets=("stress", "displacement"),
+        globals=("angle",),
+        surface="own",
+        derived=("distance", "normals"),
+        units={"stress": "MPa", "displacement": "mm", "angle": "degree"},
+        train=200,
+        test=20,
+    )
+    training = {"epochs": 30, "lr": 3e-3, "loss": LossConfig(scaled=True), "eval_batch": 1}
+    return small("meshes", plates, TRAINING.model_copy(update=training))
 
 
 @exhibit("ns", title="Navier–Stokes", resolution=64, seconds=105)

@@ -86,16 +86,17 @@ def boundary(mesh: Mesh) -> Surface:
     dimension = cell_dimension(mesh)
     if dimension < 2:
         raise Refused("has no cells with an area or a volume, and so no surface of its own")
-    grid = mesh.as_grid()
+    grid = mesh.as_grid().copy(deep=False)
+    grid.point_data["number"] = np.arange(len(mesh.points))  # VTK's own numbers are wrong for curved cells
+    grid.cell_data["number"] = np.arange(mesh.cell_count)
     grid = grid.extract_cells(np.flatnonzero(_dimensions(mesh) == dimension))
-    numbers = np.asarray(grid.point_data["vtkOriginalPointIds"])
-    skin = grid.extract_surface(pass_pointid=True, pass_cellid=True).triangulate()
+    skin = grid.extract_surface(pass_pointid=False, pass_cellid=False).triangulate()
     if not skin.n_cells:
         raise Refused("has no surface: all its faces are without area")
     triangles, place = np.asarray(skin.regular_faces), np.asarray(skin.points, dtype=float)
-    origin = numbers[np.asarray(skin.point_data["vtkOriginalPointIds"])]
+    origin = np.asarray(skin.point_data["number"]).astype(int)
     if dimension == 3:
-        inner = np.asarray(grid.cell_centers().points)[np.asarray(skin.cell_data["vtkOriginalCellIds"])]
+        inner = mesh.centres[np.asarray(skin.cell_data["number"]).astype(int)]
         return _surface(place, triangles, inner, origin)
     if len(axes_of(mesh.points)) < 3:
         edges, third = _outer_edges(triangles)
@@ -113,8 +114,9 @@ def oriented(skin: Any) -> Surface:
         cell_normals=False, split_vertices=False, consistent_normals=True, auto_orient_normals=closed
     )
     place, faces = np.asarray(turned.points, dtype=float), np.asarray(turned.regular_faces)
-    ids = turned.point_data.get("vtkOriginalPointIds")
-    return Surface(place, faces, np.asarray(turned.point_data["Normals"], dtype=float), ids)
+    numbers = turned.point_data.get("number")
+    origin = None if numbers is None else np.asarray(numbers).astype(int)
+    return Surface(place, faces, np.asarray(turned.point_data["Normals"], dtype=float), origin)
 
 
 def part_of(surface: Surface, marked: ndarray) -> Surface:

@@ -14,7 +14,7 @@ CORNERS = {1: 1, 3: 2, 5: 3, 8: 4, 9: 4, 10: 4, 11: 8, 12: 8, 13: 6, 14: 5, 15: 
 CORNERS |= {21: 3, 22: 6, 23: 8, 24: 10, 25: 20, 26: 15, 27: 13, 28: 9, 29: 27, 30: 6, 31: 12, 32: 18, 33: 24}
 CORNERS |= {34: 7, 35: 4, 37: 19}
 VARIABLE = (2, 4, 6, 7, 36, 41, 42)  # types with any number of corners
-HIGHER = range(60, 82)  # of any order
+HIGHER = range(68, 82)  # of any order
 FLAT = 1e-6  # an extent below this share of the largest one is none
 UNIT = re.compile(r"^(.+?)\s*\[([^\[\]]+)\]\s*$")  # as in `p [Pa]`
 
@@ -23,6 +23,17 @@ class Cells(NamedTuple):
     types: ndarray  # (E,)
     corners: ndarray  # (L,) numbers of points
     offsets: ndarray  # (E + 1,)
+
+    @property
+    def owner(self) -> ndarray:
+        """(L,) the cell of each corner."""
+        return np.repeat(np.arange(len(self.types)), np.diff(self.offsets))
+
+
+def mean_over(values: ndarray, source: ndarray, to: ndarray, count: int) -> ndarray:
+    """At each of `count` places the mean of the values (·, C) that are sent there: values[source] to `to`."""
+    sums = np.stack([np.bincount(to, column[source], count) for column in values.T], axis=1)
+    return sums / np.maximum(np.bincount(to, minlength=count), 1)[:, None]
 
 
 @dataclass
@@ -42,6 +53,12 @@ class Mesh:
     @property
     def cell_count(self) -> int:
         return 0 if self.cells is None else len(self.cells.types)
+
+    @property
+    def centres(self) -> ndarray:
+        """(E, 3): of each cell the mean of its corners."""
+        assert self.cells is not None
+        return mean_over(self.points, self.cells.corners, self.cells.owner, self.cell_count)
 
     def fields(self, location: str) -> Arrays:
         return self.point if location == "points" else self.cell
@@ -104,7 +121,7 @@ def check(mesh: Mesh) -> Mesh:
 def _check_cells(cells: Cells, points: int) -> None:
     types, corners, offsets = cells
     counts = np.diff(offsets)
-    if len(offsets) != len(types) + 1 or offsets[0] != 0 or offsets[-1] != len(corners) or (counts < 0).any():
+    if len(offsets) != len(types) + 1 or offsets[0] != 0 or offsets[-1] != len(corners) or (counts < 1).any():
         raise Refused("the corners of its cells do not add up: the file is damaged")
     if len(corners) and (corners.min() < 0 or corners.max() >= points):
         raise Refused(f"a cell has a corner that is none of the {points} points: the file is damaged")

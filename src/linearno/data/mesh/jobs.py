@@ -10,7 +10,7 @@ from numpy import ndarray
 from . import array_files, vtk_files
 from .derived import derived_inputs
 from .geometry import Surface, axes_of, boundary, cell_dimension, coincident, oriented, part_of, thin_cells
-from .held import Mesh, add_fields, check
+from .held import Mesh, add_fields, check, mean_over
 from .wire import Arrays, Refused, Words
 
 ARRAYS = (".npz", ".h5", ".hdf5", ".csv")
@@ -186,14 +186,10 @@ def at(mesh: Mesh, name: str, location: str) -> ndarray | None:
     if name not in other or mesh.cells is None:
         return None
     values = other[name].reshape(len(other[name]), -1).astype(float)
-    cell = np.repeat(np.arange(mesh.cell_count), np.diff(mesh.cells.offsets))
-    to, source, count = (
-        (mesh.cells.corners, cell, len(mesh.points))
-        if location == "points"
-        else (cell, mesh.cells.corners, mesh.cell_count)
-    )
-    sums = np.stack([np.bincount(to, column[source], count) for column in values.T], axis=1)
-    return sums / np.maximum(np.bincount(to, minlength=count), 1)[:, None]
+    corners, owner = mesh.cells.corners, mesh.cells.owner
+    if location == "points":
+        return mean_over(values, owner, corners, len(mesh.points))
+    return mean_over(values, corners, owner, mesh.cell_count)
 
 
 def _value(mesh: Mesh, name: str) -> ndarray | None:
@@ -241,7 +237,7 @@ def _require_good(mesh: Mesh, location: str, tolerate: Sequence[str]) -> None:
 def _places(mesh: Mesh, location: str) -> ndarray:
     if location == "points":
         return np.asarray(mesh.points, dtype=float)
-    return np.asarray(mesh.as_grid().cell_centers().points, dtype=float)
+    return mesh.centres
 
 
 def _surface(mesh: Mesh, words: Words) -> Surface:
