@@ -19,8 +19,9 @@ from linearno.core.errors import UserError
 from linearno.core.records import Record, write_record
 from linearno.data import FieldSpec
 from linearno.metrics.cost import flops
+from linearno.models import shape_of
 from linearno.recipes import RECIPES
-from linearno.recipes.efficiency import build, shape_of
+from linearno.recipes.efficiency import build
 from linearno.recipes.published import BENCHMARKS, OTHERS, model_config
 from linearno.training import Rollout, Task, TrainingConfig
 

@@ -4,6 +4,7 @@ from linearno.models.cross_linearno import CrossLinearNO
 from linearno.models.linearno import LinearNO
 from linearno.models.published import from_published
 from linearno.models.registry import CONFIGS, MODELS, build_model
+from linearno.models.sizes import shape_of
 from linearno.models.transolver import Transolver
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "Transolver",
     "build_model",
     "from_published",
+    "shape_of",
 ]

@@ -109,9 +109,18 @@ class SliceAttention(nn.Module):
         return x, state, normaliser
 
     def gather(self, h: Features) -> State:
-        """What the slices hold of the points of `h`, for others to ask. Without a mix, and with ψ over N, the
-        states of parts merge into the state of the whole."""
+        """What the slices hold of the points of `h`, for others to ask."""
         return self._gather(self._split((self.key_stem or self.stem)(h)), h)[1]
+
+    def part(self, h: Features) -> State:
+        """What the slices hold of points that are a part of a mesh: parts merge exactly into the whole, which
+        `settle` makes the layer's state."""
+        return self._part(self._split((self.key_stem or self.stem)(h)), h)[1]
+
+    def settle(self, whole: State) -> State:
+        """The state that points ask, from what was gathered of all of them: normalised and mixed."""
+        slices = slice_means(whole, self.psi, self.eps)
+        return whole._replace(value=slices if self.mix is None else self.mix(slices))
 
     def decode(self, x: Heads, state: State, normaliser: State | None = None) -> Features:
         """The output at points with features `x`: each on its own."""
@@ -146,14 +155,16 @@ class SliceAttention(nn.Module):
         )
 
     def _gather(self, x: Tensor, h: Tensor) -> tuple[Tensor, State]:
+        x, whole = self._part(x, h)
+        return x, self.settle(whole)
+
+    def _part(self, x: Tensor, h: Tensor) -> tuple[Tensor, State]:
         value = None if self.value_stem is None else self._split(self.value_stem(h))
         project = None if self.value is None else self.value.weight.mT
         w_key, scale_key, bias_key = self._key()
-        x, state = gather_on(
+        return gather_on(
             x, w_key, scale_key, bias=bias_key, value=value, project=project, score=SCORE[self.psi]
         )
-        slices = slice_means(state, self.psi, self.eps)
-        return x, state._replace(value=slices if self.mix is None else self.mix(slices))
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1))
