@@ -62,3 +62,11 @@ def progress_bar(description: str, total: int) -> Iterator[Advance]:
             progress.update(task, advance=n, description=description)
 
         yield advance
+
+
+def words_for(seconds: float) -> str:
+    """A time, such as 12 s, 3.4 min or 1.2 h."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds > 1.5 * size:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{max(1, round(seconds))} s"

@@ -20,10 +20,10 @@ def to_bytes(size: int | str) -> int:
     else:
         match = WRITTEN.fullmatch(size)
         if match is None:
-            raise UserError(f"memory {size!r} is no size; expected bytes, or such as 512MB, 2GB, 8GiB")
+            raise UserError(f"memory={size!r} is no size; expected bytes, or such as 512MB, 2GB, 8GiB")
         found = round(float(match[1]) * UNITS[(match[2] or "").lower()])
     if found <= 0:
-        raise UserError(f"memory {size!r}: expected more than nothing, such as 512MB or 2GB")
+        raise UserError(f"memory={size!r}: expected more than nothing, such as 512MB or 2GB")
     return found
 
 

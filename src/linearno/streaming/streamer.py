@@ -72,10 +72,10 @@ class Streamer:
         time: Tensor | None = None,
         positions: Array | None = None,
         out: Array | None = None,
-    ) -> Array:
+    ) -> Tensor:
         """The outputs at all points: what one call of the model gives, for any number of them.
 
-        They are written to `out` where it is given, (N, C) or (B, N, C) as the coordinates are.
+        They are (N, C) or (B, N, C) as the coordinates are, and lie in `out` where it is given.
         """
         mesh = self._mesh(coords, inputs, time, positions)
         planned = self.plan(mesh.coords.shape[1], mesh.coords.shape[0])
@@ -106,7 +106,7 @@ class Streamer:
         time: Tensor | None = None,
         positions: Array | None = None,
         out: Array | None = None,
-    ) -> Array:
+    ) -> Tensor:
         """The field of an encoded mesh at any points: each on its own."""
         mesh = self._mesh(coords, inputs, time, positions)
         planned = replace(self, keep="recompute").plan(mesh.coords.shape[1], mesh.coords.shape[0])
@@ -150,13 +150,14 @@ class Streamer:
         when = None if time is None else time.to(next(self.model.parameters()))
         return Mesh(place, parts["inputs"], parts["positions"], when)
 
-    def _out(self, coords: Array, out: Array | None) -> tuple[Array, InMemory]:
+    def _out(self, coords: Array, out: Array | None) -> tuple[Tensor, InMemory]:
         shape = (*coords.shape[:-1], self.model.sizes["outputs"])
         if out is None:
             out = torch.empty(shape, dtype=next(self.model.parameters()).dtype)
         if tuple(out.shape) != shape:
             raise UserError(f"out has shape {tuple(out.shape)}, the outputs have {shape}")
-        return out, as_rows(out, "out")
+        rows = as_rows(out, "out")
+        return rows.tensor if len(shape) == 3 else rows.tensor[0], rows
 
     def _any_mesh(self, points: int, samples: int) -> Mesh:
         """Points to take the time of."""
@@ -172,7 +173,7 @@ class Streamer:
         return Mesh(coords, draw(model.sizes["inputs"]), draw(box), when)
 
 
-def stream(model: PointTransformer, coords: Array, inputs: Array | None = None, **asked: Any) -> Array:
+def stream(model: PointTransformer, coords: Array, inputs: Array | None = None, **asked: Any) -> Tensor:
     """The outputs of `model` at any number of points, within a given memory.
 
     >>> u = stream(model, coords, a, memory="8GB")  # (N, X), (N, C) → (N, C), as model(coords, a)
