@@ -195,6 +195,11 @@ class PointTransformer(Transformer):
             yield block.attention.weights(add_norm(block.norm_attention, stream)[1])
             stream, _ = block(stream)
 
+    @property
+    def tied_to_grid(self) -> bool:
+        """Whether the model answers on one mesh only, that of its convolutions or of its position."""
+        return self.grid_points is not None or any(isinstance(m, GridConv) for m in self.modules())
+
     def _lift(
         self, coords: Tensor, inputs: Tensor | None, time: Tensor | None, positions: Tensor | None
     ) -> Stream:
@@ -247,7 +252,7 @@ class PointTransformer(Transformer):
 
     def require_queryable(self) -> None:
         """Refuse a model whose points cannot be asked one by one from states: in chunks, or elsewhere."""
-        if self.grid_points is not None or any(isinstance(m, GridConv) for m in self.modules()):
+        if self.tied_to_grid:
             raise UserError(
                 "a model tied to a grid cannot be queried elsewhere or streamed; build it with stem='linear'"
             )

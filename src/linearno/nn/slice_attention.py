@@ -15,6 +15,7 @@ from linearno.ops import (
     State,
     gather,
     gather_on,
+    merge_ranks,
     scatter,
     self_attention,
     slice_means,
@@ -105,7 +106,7 @@ class SliceAttention(nn.Module):
             state = self.gather(h)
         if self.phi == "N":
             w_query, scale_query, bias_query = self._query()
-            normaliser = gather(x, w_query, scale_query, bias=bias_query)
+            normaliser = merge_ranks(gather(x, w_query, scale_query, bias=bias_query))
         return x, state, normaliser
 
     def gather(self, h: Features) -> State:
@@ -118,7 +119,8 @@ class SliceAttention(nn.Module):
         return self._part(self._split((self.key_stem or self.stem)(h)), h)[1]
 
     def settle(self, whole: State) -> State:
-        """The state that points ask, from what was gathered of all of them: normalised and mixed."""
+        """The state that points ask, from what was gathered of all of them (here): normalised and mixed."""
+        whole = merge_ranks(whole)
         slices = slice_means(whole, self.psi, self.eps)
         return whole._replace(value=slices if self.mix is None else self.mix(slices))
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from linearno.ops.choice import computes_in, takes_kernel
+from linearno.ops.sharded import merge_ranks
 from linearno.ops.verbs import Bias, Points, Scale, Score, Slices, State, Values, Weight, gather, scatter
 
 Phi = Literal["M", "N"]  # softmax over the slices, or over the points
@@ -81,8 +82,8 @@ def linear_attention(
     For φ over M and ψ over N the rows of φψᵀ sum to one, so constants pass unchanged, and repeating
     every point leaves the output at each point as it was. Reference: https://arxiv.org/abs/2511.06294.
     """
-    state = gather(x, w_key, scale_key, bias=bias_key, value=value, score=SCORE[psi])
+    state = merge_ranks(gather(x, w_key, scale_key, bias=bias_key, value=value, score=SCORE[psi]))
     slices = slice_means(state, psi, eps)
     state = state._replace(value=slices if mix is None else mix(slices))
-    normaliser = gather(x, w_query, scale_query, bias=bias_query) if phi == "N" else None
+    normaliser = merge_ranks(gather(x, w_query, scale_query, bias=bias_query)) if phi == "N" else None
     return scatter(x, w_query, scale_query, state, bias=bias_query, normaliser=normaliser)
