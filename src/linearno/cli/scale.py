@@ -17,8 +17,7 @@ from linearno.core.records import Record
 from linearno.viz import growth_figure, png_bytes
 
 MILLION = 10**6
-SIZES = {"cpu": [10_000, 31_623, 100_000, 316_228, MILLION]}
-SIZES["cuda"] = [*SIZES["cpu"], 3_162_278, 10 * MILLION]
+SIZES = [10_000, 31_623, 100_000, 316_228, MILLION, 3_162_278, 10 * MILLION]
 
 
 class What(StrEnum):
@@ -63,7 +62,7 @@ def scale(
         console.print(f"on {describe(where)}")
         setup = Setup.usual(where, repeats)
         for one in chosen:
-            record = _measure(one, setup, size or SIZES[where.type])
+            record = _measure(one, setup, size or SIZES)
             console.print(_words(record))
             if one == What.growth and figure is not None:
                 _draw(record, figure)

@@ -71,7 +71,7 @@ def plan(
 ) -> Plan:
     """How `model` takes a mesh of so many points within `memory`, or an error that says what it would need.
 
-    `memory` is that of the model's device. Features between two passes are kept
+    `memory` is that of the model's device, or what of it is free. Features between two passes are kept
     device     in its memory: the fastest, where it has the room
     host       in host memory, carried to and fro while the device computes; on a CPU the same as device
     disk       in a temporary file
@@ -86,7 +86,7 @@ def plan(
     weight = next(model.parameters())
     kept_type = torch.bfloat16 if precision == "bf16" else weight.dtype
     blank = Plan(points, samples, len(model.blocks), 0, "recompute", kept_type, 0, 0, 0)
-    room, least = to_bytes(memory), min(points, SMALLEST)
+    room, least = min(to_bytes(memory), free_memory(weight.device)), min(points, SMALLEST)
     tried = [_fitted(model, blank, way, room, chunk) for way in _ways(keep, weight.device.type)]
     for enough in (WORKABLE, least):
         for found in tried:
