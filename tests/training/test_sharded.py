@@ -13,6 +13,7 @@ from test_parallel import TORCHRUN, free_port, losses, tensors
 from linearno import LinearNO
 from linearno.core.artifacts import read_json
 from linearno.core.errors import UserError
+from linearno.data import FieldData, FieldSpec, Sample
 from linearno.experiment import run
 from linearno.ops import State, merge_ranks
 from linearno.training import Completion, LossConfig, Task, TrainingConfig, parallel
@@ -98,14 +99,21 @@ def test_outside_a_group_a_state_stays_as_it_is():
 def test_what_needs_more_than_points_is_not_sharded():
     sizes = {"coords": 2, "inputs": 1, "outputs": 1, "width": 8, "depth": 1, "heads": 2, "slices": 3}
     config, free = TrainingConfig(shards=2), LinearNO(**sizes)
-    require_shardable(free, config, Task())
+    meshes = [Sample(torch.rand(n, 2), torch.rand(n, 1), torch.rand(n, 1)) for n in (4, 5)]
+    spec = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",))
+    data = FieldData(spec, *(part[None] for part in meshes[0][:3]))
+    require_shardable(free, config, Task(), data)
     with pytest.raises(UserError, match=r"training\.shards=2: a model tied to a grid"):
-        require_shardable(LinearNO(**sizes, stem="conv", grid=(3, 4)), config, Task())
+        require_shardable(LinearNO(**sizes, stem="conv", grid=(3, 4)), config, Task(), data)
     with pytest.raises(UserError, match="task=completion observes points of the whole sample"):
-        require_shardable(free, config, Completion())
+        require_shardable(free, config, Completion(), data)
     slopes = TrainingConfig(shards=2, loss=LossConfig(gradient_weight=0.1))
     with pytest.raises(UserError, match="slopes need neighbours"):
-        require_shardable(free, slopes, Task())
+        require_shardable(free, slopes, Task(), data)
+    with pytest.raises(UserError, match="meshes of different sizes are not spread over processes"):
+        require_shardable(free, config, Task(), FieldData.pack(spec, meshes))
+    with pytest.raises(UserError, match=r"training\.points=3 are not spread"):
+        require_shardable(free, TrainingConfig(shards=2, points=3), Task(), data)
     with pytest.raises(
         UserError, match="needs 2 processes or a multiple of them, not 1; start them with torch"
     ):

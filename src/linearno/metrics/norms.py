@@ -1,7 +1,7 @@
 """Norms of an error relative to the truth. Axes: B batch; all that follows is one sample.
 
-A packed batch (1, T, …) comes with its `segments`: then each of these is a sample. Where the points of a sample
-are spread over processes (`ops.sharded`) a norm is that of all of them.
+A packed batch (1, T, …) comes with its `segments`: then each of these is a sample. Where the points of a
+sample are spread over processes (`ops.sharded`) a norm is that of all of them.
 """
 
 from collections.abc import Callable
