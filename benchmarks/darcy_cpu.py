@@ -8,7 +8,6 @@ resident set during one forward pass.
 """
 
 import argparse
-import ctypes
 import json
 import statistics
 import subprocess
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 
 from linearno import LinearNO
 from linearno.bench.plain import PlainLinearNO, plain_twin
+from linearno.bench.timing import resident_mib
 from linearno.core.provenance import commit, machine, versions
 from linearno.core.records import Record, write_record
 
@@ -57,23 +57,9 @@ def measure(name: str) -> dict[str, float]:
     infer_ms = median_ms(infer, 15)
     return {
         "inference_ms": infer_ms,
-        "inference_peak_mib": peak_mib(infer),
+        "inference_peak_mib": resident_mib(infer),
         "training_ms": median_ms(train, 5),
     }
-
-
-def peak_mib(work: Callable[[], None]) -> float:
-    """How far the resident set rises during `work`, from where it lies when all free memory is given back."""
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    before = _status("VmRSS")
-    work()
-    return _status("VmHWM") - before
-
-
-def _status(field: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 
 
 def median_ms(work: Callable[[], None], repeats: int) -> float:

@@ -1,4 +1,4 @@
-"""A bundle of a model that completes fields: saved, loaded, and asked in physical units."""
+"""A bundle: saved, loaded, and asked in physical units, at once, in chunks or at other points."""
 
 import logging
 
@@ -9,6 +9,7 @@ from linearno import CrossLinearNO, LinearNO, load
 from linearno.bundle import Bundle
 from linearno.core.errors import UserError
 from linearno.data import FieldSpec, Sample, Scaler, box_of, outside
+from linearno.training import Rollout, Timed
 
 SPEC = FieldSpec(
     coords=("x", "t"), inputs=("u observed",), outputs=("u",), scaled=("coords", "inputs", "outputs")
@@ -82,12 +83,62 @@ def test_a_box_holds_its_faces():
 
 def test_questions_that_do_not_fit_are_refused(bundle):
     coords, values = bundle.coords[:9], torch.randn(2, 9, 1)
-    with pytest.raises(UserError, match="9 coordinates for 8 observations"):
+    with pytest.raises(UserError, match="9 coordinates for inputs at 8 points"):
         bundle.encode(coords, values[:, :8])
-    with pytest.raises(UserError, match=r"observations are \(samples, points, channels\), got \(9, 1\)"):
+    with pytest.raises(UserError, match=r"inputs are \(samples, points, channels\), got \(9, 1\)"):
         bundle.encode(coords, values[0])
-    with pytest.raises(UserError, match="points for 3 samples and observations of 2"):
+    with pytest.raises(UserError, match="points for 3 samples and inputs of 2"):
         bundle.encode(coords, values).query(torch.rand(3, 4, 2))
-    pointwise = LinearNO(coords=2, inputs=1, outputs=1, **SMALL)
-    with pytest.raises(UserError, match="LinearNO answers where its inputs are: ask it with predict"):
-        Bundle(pointwise, bundle.scaler, SPEC, None, "test", 0).encode(coords, values)
+    with pytest.raises(UserError, match="completed from observations: give their values"):
+        bundle.encode(coords)
+    with pytest.raises(UserError, match="is asked at points alone: leave the inputs out"):
+        bundle.encode(coords, values).query(coords, values)
+    with pytest.raises(UserError, match="takes its observations at once: leave memory out"):
+        bundle.predict(values, coords, memory="2GB")
+
+
+@pytest.fixture
+def surrogate(bundle):
+    """Of a pointwise model, with statistics of another set."""
+    model = LinearNO(coords=2, inputs=1, outputs=1, **SMALL)
+    return Bundle(model, bundle.scaler, SPEC, bundle.coords, "test", 0)
+
+
+def test_a_prediction_within_a_given_memory_is_the_same(surrogate):
+    values, told = torch.randn(3, 50, 1), []
+    whole = surrogate.predict(values)
+    parts = surrogate.predict(values, memory="20MB", on_chunk=lambda *progress: told.append(progress))
+    torch.testing.assert_close(parts, whole)
+    assert told == [(50 * k, 150) for k in (1, 2, 3)] * 3
+
+
+def test_a_field_of_any_model_is_encoded_once_and_asked_elsewhere(surrogate, tmp_path):
+    surrogate.save(tmp_path)
+    coords, values = surrogate.coords, torch.randn(2, 50, 1)
+    field, some = load(tmp_path).encode(coords.double(), values), slice(7, 30)
+    there = field.query(coords[some], values[:, some], chunk=7)
+    torch.testing.assert_close(there, surrogate.predict(values, coords)[:, some])
+    assert not there.requires_grad
+    with pytest.raises(UserError, match="takes 1 inputs a point, got 0"):
+        field.query(coords)
+    with pytest.raises(UserError, match="points for 3 samples and inputs of 2"):
+        field.query(coords.expand(3, -1, -1), values)
+
+
+def test_a_field_in_time_is_encoded_at_one(surrogate):
+    spec = SPEC.model_copy(update={"outputs": ("u", "v", "w")})
+    model = LinearNO(coords=2, inputs=1, outputs=1, time=True, **SMALL)
+    timed = Bundle(model, surrogate.scaler, spec, surrogate.coords, "test", 0, task=Timed())
+    values, last = torch.randn(2, 50, 1), torch.ones(2, 1)
+    frames = timed.predict(values)
+    torch.testing.assert_close(timed.predict(values, memory="30MB"), frames)
+    there = timed.encode(timed.coords, values, time=last).query(timed.coords, values)
+    torch.testing.assert_close(there, frames[..., 2:])
+
+
+def test_a_rollout_within_a_given_memory_is_the_same(surrogate):
+    spec = FieldSpec(coords=("x", "t"), inputs=("f1",), outputs=("f2", "f3"), scaled=SPEC.scaled)
+    marching = Bundle(surrogate.model, surrogate.scaler, spec, surrogate.coords, "test", 0, task=Rollout())
+    frames = torch.randn(2, 50, 1)
+    whole, parts = (marching.predict(frames, steps=4, memory=memory) for memory in (None, "30MB"))
+    torch.testing.assert_close(parts, whole)

@@ -1,7 +1,7 @@
 """A trained surrogate as two files: `model.safetensors` and `model.json`. No pickle anywhere."""
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ from linearno.core.artifacts import read_json, read_tensors, write_json, write_t
 from linearno.core.device import Precision, autocast, resolve_device, set_matmul_precision
 from linearno.core.errors import UserError, require
 from linearno.core.provenance import commit, machine, versions
-from linearno.data import FieldData, FieldSpec, Scaler, box_of, outside
+from linearno.data import FieldData, FieldSpec, Sample, Scaler, box_of, outside
 from linearno.models import MODELS, CrossLinearNO
-from linearno.nn import Transformer
+from linearno.nn import PointTransformer, Transformer
 from linearno.ops import State
+from linearno.streaming import OnChunk, Streamer
 from linearno.training import Rollout, Task, predict
 from linearno.training.tasks import make_task
 
@@ -58,15 +59,21 @@ class Bundle:
         batch: int = 1,
         steps: int | None = None,
         segments: Tensor | None = None,
+        memory: int | str | None = None,
+        on_chunk: OnChunk | None = None,
     ) -> Tensor:
         """The outputs (S, N, C) for inputs (S, N, C) at coords (N, X) or (S, N, X), in physical units.
 
         A model that marches in time takes `steps` steps, by default as many as in its training data. One that
         completes a field takes observations at `coords` and answers where its training data had their points.
         Meshes of different sizes are given one after another, inputs (T, C) at coords (T, X), with their
-        offsets `segments` (S + 1,), and so answered: (T, C).
+        offsets `segments` (S + 1,), and so answered: (T, C). With `memory` ("8GB") points are taken in chunks
+        that need no more, so that a mesh may have any size; `on_chunk` then hears how far each call is.
         """
+        stream = None if memory is None else self.streamer(memory, on_chunk)
         if segments is not None and coords is not None:
+            if stream is not None:
+                raise UserError("meshes of any size are streamed one by one: leave segments or memory out")
             spec = self.spec.model_copy(update={"grid": None})
             blank = coords.new_empty(len(coords), self._channels(steps))
             return self.answer(FieldData(spec, coords, inputs, blank, segments), batch=batch)
@@ -79,10 +86,15 @@ class Bundle:
             raise UserError(f"this model was trained on many meshes: give the coordinates {self.spec.coords}")
         samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
         blank = coords.new_empty(samples, coords.shape[-2], self._channels(steps))
-        return self.answer(FieldData(self.spec, coords, inputs, blank), batch=batch)
+        return self.answer(FieldData(self.spec, coords, inputs, blank), batch=batch, stream=stream)
 
-    def answer(self, data: FieldData, *, batch: int = 1) -> Tensor:
-        """The outputs for every sample of `data`."""
+    def answer(self, data: FieldData, *, batch: int = 1, stream: Streamer | None = None) -> Tensor:
+        """The outputs for every sample of `data`; with `stream` in chunks of points."""
+
+        def in_chunks(asked: Sample) -> Tensor:
+            assert stream is not None
+            return stream.forward(asked.coords, asked.inputs, time=asked.time)
+
         return predict(
             self.model,
             self.scaler,
@@ -92,7 +104,14 @@ class Bundle:
             precision=self.precision,
             task=self.task,
             seed=self.seed,
+            ask=None if stream is None else in_chunks,
         )
+
+    def streamer(self, memory: int | str = "2GB", on_chunk: OnChunk | None = None) -> Streamer:
+        """The model in chunks of points, in physical units: `plan(points)`, `forward`, `encode`, `query`."""
+        if not isinstance(self.model, PointTransformer):
+            raise UserError(f"{type(self.model).__name__} takes its observations at once: leave memory out")
+        return Streamer(self.model, memory, precision=self.precision, scaler=self.scaler, on_chunk=on_chunk)
 
     def _channels(self, steps: int | None) -> int:
         if steps is None:
@@ -103,21 +122,35 @@ class Bundle:
             raise UserError(f"steps={steps}: a rollout takes one step or more")
         return steps * self.task.channels
 
-    @torch.no_grad()
-    def encode(self, coords: Tensor, inputs: Tensor) -> "Field":
-        """The fields that observations inputs (S, K, C) at coords (K, X) or (S, K, X) tell of."""
-        model = self.model
-        if not isinstance(model, CrossLinearNO):
-            raise UserError(f"{type(model).__name__} answers where its inputs are: ask it with predict")
-        if inputs.dim() != 3:
-            raise UserError(f"observations are (samples, points, channels), got {tuple(inputs.shape)}")
-        if coords.shape[-2] != inputs.shape[-2]:
-            raise UserError(f"there are {coords.shape[-2]} coordinates for {inputs.shape[-2]} observations")
+    def encode(
+        self,
+        coords: Tensor,
+        inputs: Tensor | None = None,
+        *,
+        time: Tensor | None = None,
+        memory: int | str = "2GB",
+    ) -> "Field":
+        """The fields that inputs (S, K, C) at coords (K, X) or (S, K, X) tell of, to be asked anywhere.
+
+        For a model that completes fields these are observations, as many as there are. Any other takes them
+        within `memory`, and at a `time` (S, 1) where it was trained with one.
+        """
+        if inputs is not None and inputs.dim() != 3:
+            raise UserError(f"inputs are (samples, points, channels), got {tuple(inputs.shape)}")
+        if inputs is not None and coords.shape[-2] != inputs.shape[-2]:
+            raise UserError(
+                f"there are {coords.shape[-2]} coordinates for inputs at {inputs.shape[-2]} points"
+            )
+        samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
+        coords = self._of_each(coords, samples)
+        if not isinstance(self.model, CrossLinearNO):
+            return Field(self, self.streamer(memory).encode(coords, inputs, time=time), time)
+        if inputs is None:
+            raise UserError("a field is completed from observations: give their values and coordinates")
         set_matmul_precision(self.precision)
-        places = self._places(coords, len(inputs))
         values = self.scaler.inputs.encode(inputs.to(self.scaler.inputs.mean))
-        with autocast(self.precision, self.device):
-            return Field(self, model, model.encode(places, values))
+        with torch.no_grad(), autocast(self.precision, self.device):
+            return Field(self, [self.model.encode(self._places(coords), values)])
 
     def warn_outside(self, points: Tensor) -> None:
         """Say in the log that points lie where no training point did, if it is known where those lay."""
@@ -135,11 +168,15 @@ class Bundle:
                 where,
             )
 
-    def _places(self, points: Tensor, samples: int) -> Tensor:
-        """Points (N, X) of all samples or (S, N, X) of each, as the model takes them."""
+    def _of_each(self, points: Tensor, samples: int) -> Tensor:
+        """Points (N, X) of all samples, or (S, N, X), as those of each."""
         if points.dim() == 3 and len(points) != samples:
-            raise UserError(f"there are points for {len(points)} samples and observations of {samples}")
-        return self.scaler.coords.encode(points.to(self.scaler.coords.mean)).expand(samples, -1, -1)
+            raise UserError(f"there are points for {len(points)} samples and inputs of {samples}")
+        return points.expand(samples, -1, -1)
+
+    def _places(self, points: Tensor) -> Tensor:
+        """As the model takes them."""
+        return self.scaler.coords.encode(points.to(self.scaler.coords.mean))
 
     def save(self, folder: Path) -> None:
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
@@ -169,21 +206,29 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Field:
-    """Fields of S samples, each known from its observations; to be asked anywhere, in physical units."""
+    """Fields of S samples, each known from what was encoded; to be asked anywhere, in physical units."""
 
     bundle: Bundle
-    model: CrossLinearNO
-    state: State
+    states: list[State]
+    time: Tensor | None = None
 
-    @torch.no_grad()
-    def query(self, points: Tensor, *, chunk: int = 2**16) -> Tensor:
-        """The outputs (S, N, C) at points (N, X), or (S, N, X) of each sample; `chunk` points at a time."""
-        bundle = self.bundle
+    def query(self, points: Tensor, inputs: Tensor | None = None, *, chunk: int | None = None) -> Tensor:
+        """The outputs (S, N, C) at points (N, X), (S, N, X) of each sample; at most `chunk` points at a time.
+
+        A model that was trained with inputs needs them there, (S, N, C); one that completes fields does not.
+        """
+        bundle, model = self.bundle, self.bundle.model
         bundle.warn_outside(points)
+        points = bundle._of_each(points, len(self.states[0].value))
+        if not isinstance(model, CrossLinearNO):
+            streamer = replace(bundle.streamer(), chunk=chunk)
+            return streamer.query(points, self.states, inputs, time=self.time)
+        if inputs is not None:
+            raise UserError(f"{type(model).__name__} is asked at points alone: leave the inputs out")
         set_matmul_precision(bundle.precision)
-        parts = bundle._places(points, len(self.state.value)).split(chunk, dim=1)
-        with autocast(bundle.precision, bundle.device):
-            answers = [self.model.query(part, self.state).to(part.dtype) for part in parts]
+        with torch.no_grad(), autocast(bundle.precision, bundle.device):
+            places = bundle._places(points).split(chunk or 2**16, dim=1)
+            answers = [model.query(part, self.states[0]).to(part.dtype) for part in places]
         return torch.cat([bundle.scaler.outputs.decode(answer).cpu() for answer in answers], dim=1)
 
 

@@ -16,7 +16,7 @@ from scipy.io import loadmat, savemat
 
 from linearno import load
 from linearno.core.records import read_record
-from linearno.experiment import open_run, open_splits
+from linearno.experiment import open_run, open_splits, run
 from tests.commands import linearno, refused
 from tests.conftest import TINY
 
@@ -121,6 +121,28 @@ def test_predict_answers_in_the_shape_of_the_question(tiny_run, tmp_path, ending
     sol = np.load(answer)["sol"] if ending == ".npz" else loadmat(answer)["sol"]
     expected = load(tiny_run).predict(test.inputs).reshape(6, 9, 9)
     torch.testing.assert_close(torch.from_numpy(sol), expected)
+
+
+def test_predict_within_a_given_memory_says_what_it_takes_and_answers_the_same(tiny_config, tmp_path):
+    pointwise = tiny_config("darcy/linearno", "model.stem=linear", "training.epochs=1")
+    run(pointwise, tmp_path / "run", torch.device("cpu"))
+    test = open_splits(pointwise.data).test
+    np.savez(tmp_path / "q.npz", coeff=test.inputs.reshape(6, 9, 9).numpy())
+    for out, more in (("a.npz", []), ("b.npz", ["--memory", "20MB"])):
+        code, output = linearno("predict", tmp_path / "run", tmp_path / "q.npz", "-o", tmp_path / out, *more)
+        assert code == 0, output
+    assert "81 points, 81 at a time in 3 passes; features kept in host memory" in output
+    whole, parts = (torch.from_numpy(np.load(tmp_path / out)["sol"]) for out in ("a.npz", "b.npz"))
+    torch.testing.assert_close(parts, whole)
+    assert "memory='much' is no size" in refused(
+        "predict", tmp_path / "run", tmp_path / "q.npz", "--memory", "much"
+    )
+
+
+def test_a_model_on_a_grid_says_that_it_cannot_be_streamed(tiny_run, tmp_path):
+    np.savez(tmp_path / "q.npz", coeff=np.ones((9, 9), np.float32))
+    complaint = refused("predict", tiny_run, tmp_path / "q.npz", "--memory", "2GB")
+    assert "tied to a grid cannot be queried elsewhere or streamed" in complaint
 
 
 def test_predict_takes_every_nth_point_of_a_finer_grid(tiny_run, darcy_folder, tmp_path):

@@ -15,7 +15,7 @@ from linearno import load
 from linearno.data import generate_cases
 from linearno.serve import predict_mesh, query_mesh
 from tests.commands import linearno, refused
-from tests.data.mesh_examples import ball, box, plane
+from tests.data.mesh_examples import ball, box, plane, scattered
 
 TINY = ["model.width=8", "model.depth=1", "model.heads=2", "model.slices=4", "training.epochs=2"]
 SET = [word for change in TINY for word in ("--set", change)]
@@ -54,7 +54,11 @@ def test_init_tells_what_there_is_and_writes_what_it_guesses(dataset, plates):
     assert table["stress"][-1] == "target"
     assert "degree" in table["angle"]
     values = yaml.safe_load(path.read_text())
-    assert (values["root"], values["targets"], values["globals"]) == ("plates", ["displacement", "stress"], ["angle"])
+    assert (values["root"], values["targets"], values["globals"]) == (
+        "plates",
+        ["displacement", "stress"],
+        ["angle"],
+    )
     assert values["units"] == {"displacement": "mm", "stress": "MPa", "angle": "degree"}
     assert path.read_text().count("#") > 20
     assert "is there already" in refused("init", plates, "--out", path)
@@ -78,7 +82,7 @@ def test_defaults_follow_the_size_of_the_data(dataset, tmp_path):
     root = tmp_path / "large"
     for n in range(10):
         root.mkdir(exist_ok=True)
-        np.savez(root / f"{n}.npz", points=np.random.rand(40_000, 2), p=np.random.rand(40_000))
+        np.savez(root / f"{n}.npz", points=scattered(40_000, 2), p=scattered(40_000, 1))
     code, output = linearno("init", root, "--out", tmp_path / "d.yaml")
     assert code == 0, output
     large = open_recipe(str(tmp_path / "d.yaml"))
@@ -125,7 +129,9 @@ def test_a_number_that_the_mesh_does_not_tell_can_be_given(run, plates, tmp_path
     angle = float(bare.field_data["angle"][0])
     bare.clear_field_data()
     bare.save(tmp_path / "bare.vtu")
-    assert "holds no number 'angle'" in refused("predict", run, tmp_path / "bare.vtu", "-o", tmp_path / "a.vtu")
+    assert "holds no number 'angle'" in refused(
+        "predict", run, tmp_path / "bare.vtu", "-o", tmp_path / "a.vtu"
+    )
     given = ["predict", run, tmp_path / "bare.vtu", "-o", tmp_path / "a.vtu", "--given"]
     assert linearno(*given, f"angle={angle!r}")[0] == 0
     predict_mesh(run, plates / "plate_0003.vtu", tmp_path / "b.vtu")
@@ -175,7 +181,9 @@ def test_a_bad_mesh_in_a_folder_stops_all_before_anything_is_written_or_is_skipp
     assert "--skip-bad" in line
     code, output = linearno("init", root, "--out", tmp_path / "d.yaml", "--skip-bad", "--targets", "stress")
     assert "skipped: " in output
-    line = refused("train", tmp_path / "d.yaml", *SET, "--set", "data.skip_bad=false", "--out", tmp_path / "no")
+    line = refused(
+        "train", tmp_path / "d.yaml", *SET, "--set", "data.skip_bad=false", "--out", tmp_path / "no"
+    )
     assert "(and 1 more of 8 cases; data.skip_bad=true goes on without)" in line
 
 
@@ -245,7 +253,13 @@ def test_fields_of_cells_are_learned_and_written_in_cells(boxes, tmp_path):
     np.testing.assert_allclose(values[:, 0], mesh.cell_data["q_predicted"], rtol=1e-3, atol=1e-3)
     (tmp_path / "probes.csv").write_text("x,y,z\n50,50,50\n")
     line = refused(
-        "query", run, boxes / "cases" / "box_4.vtu", "--points", tmp_path / "probes.csv", "-o", tmp_path / "v.csv"
+        "query",
+        run,
+        boxes / "cases" / "box_4.vtu",
+        "--points",
+        tmp_path / "probes.csv",
+        "-o",
+        tmp_path / "v.csv",
     )
     assert "1 of 1 points lie outside the mesh, where p is not known" in line
 
@@ -303,7 +317,13 @@ class TestBadMeshes:
         assert "1 of" in line
         assert "mend the mesh, or tolerate it: duplicates" in line
         code, output = linearno(
-            "predict", run, tmp_path / "a.vtu", "-o", tmp_path / "b.vtu", "--tolerate", "duplicates,degenerate"
+            "predict",
+            run,
+            tmp_path / "a.vtu",
+            "-o",
+            tmp_path / "b.vtu",
+            "--tolerate",
+            "duplicates,degenerate",
         )
         assert code == 0, output
 
@@ -329,12 +349,14 @@ class TestBadMeshes:
         root = tmp_path / "cases"
         root.mkdir()
         for n in (6, 8, 10, 12):
-            np.savez(root / f"{n}.npz", points=np.random.rand(n, 3), p=np.random.rand(n))
+            np.savez(root / f"{n}.npz", points=scattered(n, 3), p=scattered(n, 1))
             ball(1.0, n).clip("z", origin=(0, 0, 0.5)).save(root / f"{n}.stl")
         code, output = linearno("init", root, "--out", tmp_path / "d.yaml")
         assert code == 0, output
         assert yaml.safe_load((tmp_path / "d.yaml").read_text())["derived"] == ["unsigned_distance"]
-        line = refused("train", tmp_path / "d.yaml", *SET, "--set", "data.derived=[distance]", "--out", tmp_path / "r")
+        line = refused(
+            "train", tmp_path / "d.yaml", *SET, "--set", "data.derived=[distance]", "--out", tmp_path / "r"
+        )
         assert "its surface is not closed" in line
         assert not (tmp_path / "r").exists()
 

@@ -23,7 +23,9 @@ WISH = {
 
 def box(n=3):
     """Hexahedra in a box of n × (n + 1) × (n + 2) points, with fields at points, in cells and of the case."""
-    grid = pyvista.ImageData(dimensions=(n, n + 1, n + 2), spacing=(1.0, 0.5, 0.25)).cast_to_unstructured_grid()
+    grid = pyvista.ImageData(
+        dimensions=(n, n + 1, n + 2), spacing=(1.0, 0.5, 0.25)
+    ).cast_to_unstructured_grid()
     x, y, z = np.asarray(grid.points, float).T
     grid.point_data["p"] = x + 2 * y + 3 * z
     grid.point_data["U"] = np.stack([x, -y, 1 + z], axis=1)
@@ -34,7 +36,9 @@ def box(n=3):
 
 def plane(n=5, *, hole=False):
     """Quads in the unit square, z = 0."""
-    grid = pyvista.ImageData(dimensions=(n, n + 1, 1), spacing=(1 / (n - 1), 1 / n, 1)).cast_to_unstructured_grid()
+    grid = pyvista.ImageData(
+        dimensions=(n, n + 1, 1), spacing=(1 / (n - 1), 1 / n, 1)
+    ).cast_to_unstructured_grid()
     x, y, _ = np.asarray(grid.points, float).T
     grid.point_data["p"] = np.sin(3 * x) + y
     grid.point_data["U"] = np.stack([y, -x, 0 * x], axis=1)
@@ -56,6 +60,11 @@ def ball(radius=1.0, size=40):
 
 READER = Reader()  # starts when it is first asked, and ends with the tests
 atexit.register(READER.close)
+
+
+def scattered(n, dimensions):
+    """Points at random, the same every time."""
+    return np.random.default_rng(n).random((n, dimensions))
 
 
 def ask(job, path, arrays=None, **words):

@@ -12,7 +12,7 @@ from linearno.data.case_files import find_cases, read_table, split_cases
 from linearno.data.cases import CasesConfig, open_cases, read_dataset
 from linearno.data.dataset_text import dataset_text
 from linearno.data.look import Wishes, guess, look_at
-from tests.data.mesh_examples import ball, box, case_of, plane
+from tests.data.mesh_examples import ball, box, case_of, plane, scattered
 
 PLANE = {"targets": ["p"], "coords": ["x", "y"]}
 
@@ -81,17 +81,17 @@ class TestFiles:
 
 class TestNumbersOfACase:
     def test_a_table_names_them_by_case_with_units(self, tmp_path):
-        np.savez(tmp_path / "a.npz", points=np.random.rand(5, 2), p=np.ones(5))
+        np.savez(tmp_path / "a.npz", points=scattered(5, 2), p=np.ones(5))
         (tmp_path / "cases.csv").write_text("file,speed [m/s],angle\na.npz,3.5,\n")
         table = read_table(tmp_path)
         case = case_of(tmp_path / "a.npz", **PLANE, globals=["speed"], table=table)
         assert (case.inputs == 3.5).all()
         assert table.units == {"speed": "m/s"}
-        with pytest.raises(UserError, match="holds no number 'angle' and .*cases.csv has no row for it"):
+        with pytest.raises(UserError, match=r"holds no number 'angle' and .*cases\.csv has no row for it"):
             case_of(tmp_path / "a.npz", **PLANE, globals=["angle"], table=table)
 
     def test_json_does_too(self, tmp_path):
-        np.savez(tmp_path / "a.npz", points=np.random.rand(5, 2), p=np.ones(5))
+        np.savez(tmp_path / "a.npz", points=scattered(5, 2), p=np.ones(5))
         (tmp_path / "cases.json").write_text(json.dumps({"a": {"speed": 3}}))
         case = case_of(tmp_path / "a.npz", **PLANE, globals=["speed"], table=read_table(tmp_path))
         assert (case.inputs == 3).all()
@@ -128,7 +128,9 @@ class TestFields:
         case = case_of(tmp_path / "a.vtu", **config)
         assert CasesConfig.make(config).spec.outputs == ("p", "U_y", "U_x")
         np.testing.assert_allclose(case.targets[:, 1:], case.coords * [-1, 1], atol=1e-6)
-        with pytest.raises(UserError, match=r"U has 3 components; say which, as in components: {U: \[x, y\]}"):
+        with pytest.raises(
+            UserError, match=r"U has 3 components; say which, as in components: {U: \[x, y\]}"
+        ):
             case_of(tmp_path / "a.vtu", targets=["U"])
         with pytest.raises(UserError, match="named x, y, z or 0, 1"):
             case_of(tmp_path / "a.vtu", targets=["U"], components={"U": ["w"]})
@@ -269,7 +271,7 @@ class TestLook:
                 root.mkdir(exist_ok=True)
             skin.save(surfaces / f"{n}.vtp")
             skin.save(clouds / f"{n}.stl")
-            points = np.random.rand(n, 3)
+            points = scattered(n, 3)
             np.savez(clouds / f"{n}.npz", points=points, cp=points[:, 0])
         values = guess(look_at(find_cases(surfaces), read_table(surfaces)), Wishes())
         assert (values["surface"], values["derived"], values["targets"]) == ("own", ("normals",), ("cp",))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import pyvista
 
-from tests.data.mesh_examples import ask, ball, box, plane, refusal
+from tests.data.mesh_examples import ask, ball, box, plane, refusal, scattered
 
 
 def derived(path, *names, **words):
@@ -34,7 +34,9 @@ def test_the_distance_to_the_sides_of_a_box_is_exact_at_points_and_in_cells(tmp_
 def test_normals_point_out_of_the_mesh_and_are_of_length_one(tmp_path):
     box(4).save(tmp_path / "a.vtu")
     places, normals = derived(tmp_path / "a.vtu", "normals")
-    inside_face = (places[:, 0] == 0) & ((places[:, 1:] > 0) & (places[:, 1:] < places[:, 1:].max(axis=0))).all(axis=1)
+    inside_face = (places[:, 0] == 0) & (
+        (places[:, 1:] > 0) & (places[:, 1:] < places[:, 1:].max(axis=0))
+    ).all(axis=1)
     assert inside_face.any()
     np.testing.assert_allclose(normals[inside_face], [[-1, 0, 0]] * inside_face.sum(), atol=1e-12)
     np.testing.assert_allclose(np.linalg.norm(normals, axis=1), 1, atol=1e-12)
@@ -65,7 +67,9 @@ def test_around_a_disc_distances_and_normals_near_those_of_its_circles_and_curva
     worst = []
     for n in (10, 20):
         disc(n).save(tmp_path / f"{n}.vtu")
-        places, distance, normals, curvature = derived(tmp_path / f"{n}.vtu", "distance", "normals", "curvature")
+        places, distance, normals, curvature = derived(
+            tmp_path / f"{n}.vtu", "distance", "normals", "curvature"
+        )
         radius = np.linalg.norm(places, axis=1)
         inner = radius < 1.45  # nearer to the hole
         outer = radius > 1.55
@@ -128,9 +132,11 @@ def test_marked_points_choose_a_part_of_the_boundary(tmp_path):
 
 
 def test_a_surface_that_is_not_there_is_named(tmp_path):
-    np.savez(tmp_path / "a.npz", points=np.random.rand(5, 3))
+    np.savez(tmp_path / "a.npz", points=scattered(5, 3))
     assert "no surface of its own" in refusal("read", tmp_path / "a.npz", derived=["distance"])
-    assert "no surface beside it" in refusal("read", tmp_path / "a.npz", derived=["distance"], surface="beside")
+    assert "no surface beside it" in refusal(
+        "read", tmp_path / "a.npz", derived=["distance"], surface="beside"
+    )
     plane(4).save(tmp_path / "a.vtu")
     assert "holds no 'wall'" in refusal("read", tmp_path / "a.vtu", derived=["distance"], surface="wall")
 

@@ -13,7 +13,7 @@ from vtkmodules.vtkCommonCore import vtkDataArray
 from linearno.core.errors import UserError
 from linearno.data.mesh.wire import receive, send
 from linearno.data.reader import Reader, results_of
-from tests.data.mesh_examples import ask, ball, box, plane, refusal
+from tests.data.mesh_examples import ask, ball, box, plane, refusal, scattered
 
 
 @pytest.mark.parametrize("ending", [".vtu", ".vtk"])
@@ -34,7 +34,7 @@ def test_a_volume_mesh_is_read_as_it_was_written(tmp_path, ending, binary):
 @pytest.mark.parametrize("ending", [".vtp", ".stl", ".vtk"])
 def test_a_surface_is_read_as_it_was_written(tmp_path, ending):
     ball(size=8).save(tmp_path / f"a{ending}")
-    words, arrays = ask("look", tmp_path / f"a{ending}")
+    words, _ = ask("look", tmp_path / f"a{ending}")
     assert (words["points"], words["cells"], words["is_surface"]) == (50, 96, True)
     assert words["open_sides"] == {"own": 0}
 
@@ -74,7 +74,12 @@ def write_csv(path, arrays):
 @pytest.mark.parametrize(("ending", "write"), [(".npz", write_npz), (".h5", write_h5), (".csv", write_csv)])
 def test_a_file_of_arrays_is_a_case(tmp_path, ending, write):
     rng = np.random.default_rng(0)
-    arrays = {"points": rng.random((7, 2)), "p": rng.random(7), "U": rng.random((7, 2)), "speed": np.array(3.0)}
+    arrays = {
+        "points": rng.random((7, 2)),
+        "p": rng.random(7),
+        "U": rng.random((7, 2)),
+        "speed": np.array(3.0),
+    }
     write(tmp_path / f"a{ending}", arrays)
     words, found = ask("read", tmp_path / f"a{ending}", fields=["p", "U"], values=["speed"])
     np.testing.assert_array_equal(found["places"], np.pad(arrays["points"], ((0, 0), (0, 1))))
@@ -164,7 +169,9 @@ class TestFaults:
     def test_points_at_the_same_place_are_counted_and_may_be_tolerated(self, tmp_path):
         points = np.array([[0.0, 0], [1, 0], [0, 1], [1, 0], [1, 0]])
         np.savez(tmp_path / "a.npz", points=points)
-        assert "2 of 5 points lie where another one does: the first is 3" in refusal("read", tmp_path / "a.npz")
+        assert "2 of 5 points lie where another one does: the first is 3" in refusal(
+            "read", tmp_path / "a.npz"
+        )
         ask("read", tmp_path / "a.npz", tolerate=["duplicates"])
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -199,12 +206,14 @@ class TestFaults:
         assert "more memory than its size suggests" in refusal("read", tmp_path / "a.h5")
 
 
-@pytest.mark.parametrize("name", ["a.vtu", "a.vtp", "a.vts", "a.stl", "a.npz", "a.h5", "text.vtk", "text.stl"])
+@pytest.mark.parametrize(
+    "name", ["a.vtu", "a.vtp", "a.vts", "a.stl", "a.npz", "a.h5", "text.vtk", "text.stl"]
+)
 def test_a_file_that_was_cut_short_is_named(tmp_path, name):
     path, kept = tmp_path / name, tmp_path / f"cut.{name.rpartition('.')[2]}"
     grid = plane(4)
     if name.endswith((".npz", ".h5")):
-        (write_npz if name.endswith("npz") else write_h5)(path, {"points": np.random.rand(9, 2), "p": np.ones(9)})
+        (write_npz if name.endswith("npz") else write_h5)(path, {"points": scattered(9, 2), "p": np.ones(9)})
     elif name.endswith((".vtp", ".stl")):
         ball(size=6).save(path, binary=not name.startswith("text"))
     elif name.endswith(".vts"):
@@ -244,7 +253,7 @@ def test_a_file_that_takes_forever_is_given_up(tmp_path):
 def test_several_readers_answer_in_order_and_end_together(tmp_path):
     paths = [tmp_path / f"{n}.npz" for n in range(3, 9)]
     for n, path in enumerate(paths, start=3):
-        np.savez(path, points=np.random.rand(n, 2))
+        np.savez(path, points=scattered(n, 2))
 
     def points(reader, path):
         return reader.ask("look", path, {"beside": None})[0]["points"]
@@ -257,11 +266,17 @@ def test_several_readers_answer_in_order_and_end_together(tmp_path):
 
 def test_messages_hold_numbers_and_words_only():
     reading, writing = (os.fdopen(end, mode) for end, mode in zip(os.pipe(), ("rb", "wb"), strict=True))
-    arrays = {"a": np.arange(6.0).reshape(2, 3), "b": np.zeros((0, 3), np.int32), "c": np.array([True, False])}
+    arrays = {
+        "a": np.arange(6.0).reshape(2, 3),
+        "b": np.zeros((0, 3), np.int32),
+        "c": np.array([True, False]),
+    }
     send(writing, {"job": "look", "n": 3}, arrays)
     words, back = receive(reading)
     assert words == {"job": "look", "n": 3}
-    assert all((back[name] == arrays[name]).all() and back[name].dtype == arrays[name].dtype for name in arrays)
+    assert all(
+        (back[name] == arrays[name]).all() and back[name].dtype == arrays[name].dtype for name in arrays
+    )
     send(writing, {}, {"a": np.array(["text"])})
     with pytest.raises(ValueError, match="is not sent"):
         receive(reading)

@@ -5,7 +5,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from linearno.metrics.cost import flops, flops_saved
-from linearno.recipes.efficiency import build, efficiency, shape_of
+from linearno.models import shape_of
+from linearno.recipes.efficiency import build, efficiency
 from linearno.recipes.published import BENCHMARKS
 
 EXACT = {  # parameters, thop's MACs in units of 1e6, true FLOPs in units of 1e7

@@ -6,8 +6,7 @@ import pytest
 
 from linearno.core.errors import UserError
 from linearno.core.records import new_record, read_records
-from linearno.report.blocks import BLOCKS
-from linearno.report.docs import filled, pages, write_docs
+from linearno.report.docs import BLOCKS, filled, pages, write_docs
 
 ROOT = Path(__file__).parents[2]
 

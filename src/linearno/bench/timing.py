@@ -1,10 +1,12 @@
 """Time, memory and the ceilings of a device. One code for CPU and CUDA."""
 
+import ctypes
 import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -158,6 +160,25 @@ def peak_mib(work: Work, device: torch.device) -> float | None:
     work()
     torch.cuda.synchronize(device)
     return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+
+
+def resident_mib(work: Work) -> float | None:
+    """How far the resident set of this process rises during `work`, from where it lies when all free memory
+    is given back; None where the system does not tell."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    except (AttributeError, OSError):
+        work()
+        return None
+    before = _status("VmRSS")
+    work()
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 
 
 def graphed(work: Work, device: torch.device, warmup: int = 3) -> Work:

@@ -11,16 +11,18 @@ import typer
 from linearno.bench import SHAPES, StepCase, bench_attention, bench_step, measure_ceilings, record_of_run
 from linearno.bench.table import times_table
 from linearno.bench.timing import Ceilings, Effort
-from linearno.cli.shared import DeviceOption, console, user_errors
+from linearno.cli import scale
+from linearno.cli.shared import DeviceOption, OutOption, console, keep_record, user_errors
 from linearno.cli.train import open_recipe, run_with_bar, stops_politely
 from linearno.core.config import override
 from linearno.core.device import Precision, describe, resolve_device
 from linearno.core.errors import UserError
-from linearno.core.records import Record, write_record
+from linearno.core.records import Record
 from linearno.data import FieldSpec
 from linearno.metrics.cost import flops
+from linearno.models import shape_of
 from linearno.recipes import RECIPES
-from linearno.recipes.efficiency import build, shape_of
+from linearno.recipes.efficiency import build
 from linearno.recipes.published import BENCHMARKS, OTHERS, model_config
 from linearno.training import Rollout, Task, TrainingConfig
 
@@ -68,9 +70,6 @@ PrecisionOption = Annotated[
         "--precision",
         help="may be repeated; the first is the record's; bf16, tf32, fp32 on CUDA by default, else fp32",
     ),
-]
-OutOption = Annotated[
-    Path | None, typer.Option(help="write records into this folder (results); only print by default")
 ]
 CompileOption = Annotated[
     bool | None,
@@ -175,7 +174,10 @@ def train(
         console.print(
             f"{record.id}: relative L2 {record.value:.4g}{against}; {record.device_minutes:.1f} minutes"
         )
-        _keep(record, out)
+        keep_record(record, out)
+
+
+app.command()(scale.scale)
 
 
 class Settings:
@@ -207,12 +209,7 @@ def _bench(
     for name in names:
         record = measure(name, settings)
         console.print(times_table(record))
-        _keep(record, out)
-
-
-def _keep(record: Record, out: Path | None) -> None:
-    if out is not None:
-        console.print(f"record: {write_record(out, record)}")
+        keep_record(record, out)
 
 
 def step_case(name: str) -> StepCase:

@@ -9,7 +9,7 @@ import torch
 import typer
 from rich.table import Table
 
-from linearno.cli.shared import console, progress_bar, user_errors
+from linearno.cli.shared import console, progress_bar, user_errors, words_for
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark
 from linearno.data.card import read_card
@@ -66,18 +66,11 @@ def _how(name: str, benchmark: Benchmark) -> str:
     ways = []
     if benchmark.generate:
         samples = sum(benchmark.config.make({}).sizes.values())
-        took = _words(benchmark.seconds * samples / _cores())
+        took = words_for(benchmark.seconds * samples / _cores())
         ways.append(f"linearno data generate {name} --full (about {took} on {_cores()} cores)")
     if benchmark.published:
         ways.append(f"or the published {', '.join(benchmark.published)}")
     return " ".join(ways)
-
-
-def _words(seconds: float) -> str:
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds > 1.5 * size:
-            return f"{seconds / size:.2g} {unit}"
-    return f"{max(1, round(seconds))} s"
 
 
 @app.command()
@@ -144,8 +137,9 @@ def _within_reach(
     part = PATIENCE / 2 / whole
     small = {split: max(2, round(part * count)) for split, count in sizes.items()}
     return small, (
-        f"all {total:,} samples would take about {_words(whole)} on {workers} cores; making "
-        f"{sum(small.values())} in about {_words(part * whole)}. For all: --full, or --device cuda on a GPU"
+        f"all {total:,} samples would take about {words_for(whole)} on {workers} cores; making "
+        f"{sum(small.values())} in about {words_for(part * whole)}. For all: --full, or --device cuda on "
+        "a GPU"
     )
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,12 @@ GivenOption = Annotated[
         metavar="NAME=NUMBER", help="a number of the case that the file does not tell; may be repeated"
     ),
 ]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        help="take points in chunks that need no more than this, such as 8GB: for meshes of any size"
+    ),
+]
 TolerateOption = Annotated[
     str,
     typer.Option(help="faults of meshes that do not matter: degenerate, duplicates, or both with a comma"),
@@ -50,37 +57,44 @@ def is_mesh_question(paths: Sequence[Path], run: Path) -> bool:
     )
 
 
-def predict_meshes(
-    run: Path,
-    questions: Sequence[Path],
-    out: Path | None,
-    *,
-    given: Sequence[str],
-    skip_bad: bool,
-    tolerate: str,
-    device: str,
-) -> None:
+@dataclass(frozen=True)
+class How:
+    """What else was said about a prediction."""
+
+    given: Sequence[str]
+    skip_bad: bool
+    tolerate: str
+    memory: str | None
+    device: str
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        return _numbers(self.given)
+
+    def open(self, run: Path) -> MeshModel:
+        return MeshModel.open(run, self.device, tolerate=_names(self.tolerate), memory=self.memory)
+
+
+def predict_meshes(run: Path, questions: Sequence[Path], out: Path | None, how: How) -> None:
     files, many = _files(questions)
     target = out or (Path("predictions") if many else Path(f"prediction{ending_for(files[0].path)}"))
     outs = _outs(files, target, many)
     for file, path in zip(files, outs, strict=True):
         require_writable(file.path, path)
-    model = MeshModel.open(run, device, _names(tolerate))
-    numbers = _numbers(given)
+    model = how.open(run)
     with Reader() as reader:
         if many:
             writable_folder(target)
-            if not skip_bad:
-                _check_all(model, reader, files, numbers)
-        answers, skipped = _predict(model, reader, files, outs, numbers, skip_bad=skip_bad and many)
+            if not how.skip_bad:
+                _check_all(model, reader, files, how.numbers)
+        answers, skipped = _predict(model, reader, files, outs, how, many=many)
     if many:
         write_summary(target / SUMMARY, answers, skipped)
         _say_many(answers, skipped, target)
     else:
         names = ", ".join(model.fields(answers[0])[0])
-        console.print(
-            f"{outs[0]}: {names} at {answers[0].points:,} {model.config.location}{_errors(answers[0])}"
-        )
+        where = f"{answers[0].points:,} {model.config.location}"
+        console.print(f"{outs[0]}: {names} at {where}{_errors(answers[0])}")
 
 
 def _files(questions: Sequence[Path]) -> tuple[list[CaseFile], bool]:
@@ -135,23 +149,17 @@ def _check_all(
 
 
 def _predict(
-    model: MeshModel,
-    reader: Reader,
-    files: Sequence[CaseFile],
-    outs: Sequence[Path],
-    numbers: dict[str, float],
-    *,
-    skip_bad: bool,
+    model: MeshModel, reader: Reader, files: Sequence[CaseFile], outs: Sequence[Path], how: How, *, many: bool
 ) -> tuple[list[Answer], dict[str, str]]:
     answers, skipped = [], {}
     with progress_bar("predicting", len(files)) as advance:
         for file, path in zip(files, outs, strict=True):
             try:
-                answer = model.predict(reader, file, numbers)
+                answer = model.predict(reader, file, how.numbers)
                 model.write(reader, answer, path)
                 answers.append(answer)
             except UserError as error:
-                if not skip_bad:
+                if not (many and how.skip_bad):
                     raise
                 skipped[file.name] = str(error)
                 typer.echo(f"skipped: {error}", err=True)
@@ -179,6 +187,7 @@ def query(
     mesh: Annotated[Path, typer.Argument(help="the case: a mesh file with the model's inputs")],
     points: Annotated[Path, typer.Option(help="where to ask: a .csv with x, y, z, an array file, or a mesh")],
     out: Annotated[Path, typer.Option("--out", "-o", help="the .csv with the answers")] = Path("values.csv"),
+    memory: MemoryOption = None,
     given: GivenOption = None,
     tolerate: TolerateOption = "",
     device: DeviceOption = "auto",
@@ -194,10 +203,11 @@ def query(
             raise UserError(f"{out}: the answers are written as a .csv file")
         file = case_file(mesh)
         case_file(points)
-        model = MeshModel.open(run, device, _names(tolerate))
+        how = How(given or [], False, tolerate, memory, device)
+        model = how.open(run)
         with Reader() as reader:
             places = in_space(reader.ask("table", points)[1]["places"])
-            values = model.query(reader, file, places, _numbers(given or []))
+            values = model.query(reader, file, places, how.numbers)
         axes = places[:, ["xyz".index(axis) for axis in model.config.coords]]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")

@@ -4,12 +4,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from torch import Tensor
 
-from linearno.bundle import load
-from linearno.cli.meshes import GivenOption, TolerateOption, is_mesh_question, predict_meshes
-from linearno.cli.shared import DeviceOption, RunArgument, console, user_errors
-from linearno.data.arrays import read_question, write_arrays
-from linearno.training import Completion
+from linearno.bundle import Bundle, load
+from linearno.cli.meshes import (
+    GivenOption,
+    How,
+    MemoryOption,
+    TolerateOption,
+    is_mesh_question,
+    predict_meshes,
+)
+from linearno.cli.shared import DeviceOption, RunArgument, console, progress_bar, user_errors, words_for
+from linearno.data.arrays import Question, read_question, write_arrays
+from linearno.training import Completion, Timed
 
 
 def predict(
@@ -30,6 +38,7 @@ def predict(
         int | None, typer.Option(min=1, help="frames to predict, of a model that marches in time")
     ] = None,
     stride: Annotated[int, typer.Option(min=1, help="take every n-th point a side of gridded inputs")] = 1,
+    memory: MemoryOption = None,
     given: GivenOption = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="of many meshes, go on without those that cannot be used")
@@ -53,19 +62,19 @@ def predict(
     A folder:  linearno predict runs/cases-linearno new_meshes/ -o predicted/ --skip-bad
 
     In time:  linearno predict runs/ns-linearno first_frames.npz --steps 30
+
+    Large:    linearno predict runs/elasticity-linearno big.npz --memory 8GB
     """
     with user_errors():
         if is_mesh_question(question, run):
-            faults = {"given": given or [], "skip_bad": skip_bad, "tolerate": tolerate}
-            predict_meshes(run, question, out, **faults, device=device)  # type: ignore[arg-type]
-            return
+            how = How(given or [], skip_bad, tolerate, memory, device)
+            return predict_meshes(run, question, out, how)
         bundle = load(run, device)
         completes = isinstance(bundle.task, Completion)
         spec = bundle.asked.model_copy(update={"grid": None}) if completes else bundle.asked
-        asked = read_question(
-            question[0], spec, stride=stride, need_coords=completes or bundle.coords is None
-        )
-        answer = bundle.predict(asked.inputs, asked.coords, steps=steps)
+        need = completes or bundle.coords is None
+        asked = read_question(question[0], spec, stride=stride, need_coords=need)
+        answer = _answer(bundle, asked, steps, memory)
         grid = bundle.spec.grid or answer.shape[1:2]
         shape = (*asked.leading[:-1], *grid) if completes else asked.leading
         names = bundle.spec.outputs if steps is None else [f"step{i + 1}" for i in range(answer.shape[-1])]
@@ -74,3 +83,26 @@ def predict(
         write_arrays(out, fields)
         shapes = ", ".join(f"{name} {field.shape}" for name, field in fields.items())
         console.print(f"{out}: {shapes}")
+
+
+def _answer(bundle: Bundle, asked: Question, steps: int | None, memory: str | None) -> Tensor:
+    """The prediction; within a given memory with a word on what it takes, and a bar."""
+    if memory is None:
+        return bundle.predict(asked.inputs, asked.coords, steps=steps)
+    streamer, task = bundle.streamer(memory), bundle.task
+    points = next(part for part in (asked.inputs, asked.coords) if part is not None)
+    samples = len(points) if points.dim() == 3 else 1
+    frames = 1 if task.frame is None else steps or len(bundle.spec.outputs) // task.frame
+    at_once = frames if isinstance(task, Timed) else 1
+    plan = streamer.plan(points.shape[-2], at_once)
+    calls = samples * frames // at_once
+    console.print(f"{plan}; about {words_for(calls * streamer.seconds(plan))}")
+    with progress_bar("points", calls * plan.passes * plan.points) as advance:
+        last = 0
+
+        def on_chunk(done: int, total: int) -> None:
+            nonlocal last
+            advance(done - last)
+            last = done if done < total else 0
+
+        return bundle.predict(asked.inputs, asked.coords, steps=steps, memory=memory, on_chunk=on_chunk)

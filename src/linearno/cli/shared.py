@@ -19,10 +19,14 @@ from rich.progress import Task as ProgressTask
 from rich.text import Text
 
 from linearno.core.errors import UserError
+from linearno.core.records import Record, write_record
 
 console = Console()
 
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+OutOption = Annotated[
+    Path | None, typer.Option(help="write records into this folder (results); only print by default")
+]
 RunArgument = Annotated[Path, typer.Argument(help="a run folder, as `linearno train` writes it")]
 
 
@@ -34,6 +38,11 @@ def user_errors() -> Iterator[None]:
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
+
+
+def keep_record(record: Record, out: Path | None) -> None:
+    if out is not None:
+        console.print(f"record: {write_record(out, record)}")
 
 
 class Advance(Protocol):
@@ -62,3 +71,11 @@ def progress_bar(description: str, total: int) -> Iterator[Advance]:
             progress.update(task, advance=n, description=description)
 
         yield advance
+
+
+def words_for(seconds: float) -> str:
+    """A time, such as 12 s, 3.4 min or 1.2 h."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds > 1.5 * size:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{max(1, round(seconds))} s"

@@ -12,7 +12,7 @@ from linearno.core.errors import UserError
 from linearno.core.provenance import commit, machine, versions
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-ID = r"^[a-z0-9_-]+(/[a-z0-9_-]+)+$"
+ID = r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)+$"
 AGAIN = "measure it again, or remove the file"
 
 

@@ -1,14 +1,16 @@
 """Norms of an error relative to the truth. Axes: B batch; all that follows is one sample.
 
-A packed batch (1, T, …) comes with its `segments`: then each of these is a sample.
+A packed batch (1, T, …) comes with its `segments`: then each of these is a sample. Where the points of a
+sample are spread over processes (`ops.sharded`) a norm is that of all of them.
 """
 
 from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, float64
 
+from linearno.ops import is_sharded, of_all_ranks
 from linearno.ops.segments import Segments, apart
 
 Fields = Float[Tensor, "B *rest"]
@@ -39,7 +41,7 @@ def relative_l2(prediction: Fields, truth: Fields, segments: Segments | None = N
     if segments is not None:
         return of_each(relative_l2, prediction, truth, segments)
     error = (prediction - truth).flatten(1)
-    return error.norm(dim=1) / truth.flatten(1).norm(dim=1)
+    return _norm(error) / _norm(truth.flatten(1))
 
 
 def relative_mae(prediction: Fields, truth: Fields, segments: Segments | None = None) -> PerSample:
@@ -50,4 +52,17 @@ def relative_mae(prediction: Fields, truth: Fields, segments: Segments | None = 
     if segments is not None:
         return of_each(relative_mae, prediction, truth, segments)
     error = (prediction - truth).flatten(1)
-    return error.abs().mean(dim=1) / truth.flatten(1).abs().mean(dim=1)
+    return mean(error.abs()) / mean(truth.flatten(1).abs())
+
+
+def mean(values: Float[Tensor, "B N"]) -> Float[Tensor, "B"]:
+    """Over all numbers of each sample."""
+    if not is_sharded():
+        return values.mean(dim=1)
+    count = of_all_ranks(values.new_full((), values.shape[1], dtype=float64)).sum()
+    return of_all_ranks(values.sum(dim=1)).sum(dim=0) / count
+
+
+def _norm(values: Float[Tensor, "B N"]) -> Float[Tensor, "B"]:
+    own = values.norm(dim=1)
+    return of_all_ranks(own).norm(dim=0) if is_sharded() else own

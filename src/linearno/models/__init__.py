@@ -4,6 +4,7 @@ from linearno.models.cross_linearno import CrossLinearNO
 from linearno.models.linearno import LinearNO
 from linearno.models.published import from_published, read_weights, shapes_tell
 from linearno.models.registry import CONFIGS, MODELS, build_model
+from linearno.models.sizes import shape_of
 from linearno.models.transolver import Transolver
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "build_model",
     "from_published",
     "read_weights",
+    "shape_of",
     "shapes_tell",
 ]

@@ -67,6 +67,10 @@ class Block(nn.Module):
 
         return pointwise(finish, h, x, in_place=True)
 
+    def part(self, h: Float[Tensor, "B N W"]) -> State:
+        """What the slices hold of points that are a part of a mesh; see `SliceAttention.part`."""
+        return self.attention.part(add_norm(self.norm_attention, Stream(h))[1])
+
 
 class Transformer(nn.Module, ABC):
     """Blocks on a residual stream, then a norm and a linear head. What comes before is a model's own."""
@@ -171,7 +175,7 @@ class PointTransformer(Transformer):
         segments: Segments | None = None,
     ) -> list[State]:
         """What each layer's slices hold for each mesh: all that a query needs."""
-        self._require_queryable()
+        self.require_queryable()
         states, stream = [], self._lift(coords, inputs, time, positions, segments)
         for block in self.blocks:
             stream, state = block(stream, None, segments)
@@ -189,11 +193,21 @@ class PointTransformer(Transformer):
         segments: Segments | None = None,
     ) -> Output:
         """The field of an encoded mesh at any points; at the mesh's own points it equals `forward`."""
-        self._require_queryable()
+        self.require_queryable()
         stream = self._lift(coords, inputs, time, positions, segments)
         for block, state in zip(self.blocks, states, strict=True):
             stream, _ = block(stream, state, segments)
         return self._head(stream)
+
+    def lifted(
+        self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
+    ) -> Float[Tensor, "B N W"]:
+        """The features before the first block: each point on its own."""
+        return self._lift(coords, inputs, time, positions).close()
+
+    def answer(self, h: Float[Tensor, "B N W"]) -> Output:
+        """The outputs from the features after the last block: each point on its own."""
+        return self._head(Stream(h))
 
     def rollout(
         self,
@@ -288,11 +302,16 @@ class PointTransformer(Transformer):
             raise UserError(f"packed meshes are one batch, coords (1, T, X); got {tuple(coords.shape)}")
         sizes_of(segments, coords.shape[1])
 
-    def _require_queryable(self) -> None:
+    def require_queryable(self) -> None:
+        """Refuse a model whose points cannot be asked one by one from states: in chunks, or elsewhere."""
         if self.tied_to_grid:
-            raise UserError("a model tied to a grid cannot be queried elsewhere; build it with stem='linear'")
+            raise UserError(
+                "a model tied to a grid cannot be queried elsewhere or streamed; build it with stem='linear'"
+            )
         if any(isinstance(m, SliceAttention) and m.phi == "N" for m in self.modules()):
-            raise UserError("φ normalised over the points cannot be queried elsewhere; use phi='M'")
+            raise UserError(
+                "φ normalised over the points cannot be queried elsewhere or streamed; use phi='M'"
+            )
 
 
 def initialise(module: nn.Module, init_conv: Callable[[Tensor], Tensor] | None = None) -> None:

@@ -16,6 +16,7 @@ from linearno.ops import (
     State,
     gather,
     gather_on,
+    merge_ranks,
     scatter,
     self_attention,
     slice_means,
@@ -111,13 +112,23 @@ class SliceAttention(nn.Module):
             state = self.gather(h, segments)
         if self.phi == "N":
             w_query, scale_query, bias_query = self._query()
-            normaliser = gather(x, w_query, scale_query, bias=bias_query, segments=segments)
+            normaliser = merge_ranks(gather(x, w_query, scale_query, bias=bias_query, segments=segments))
         return x, state, normaliser
 
     def gather(self, h: Features, segments: Segments | None = None) -> State:
-        """What the slices hold of the points of `h`, for others to ask. Without a mix, and with ψ over N, the
-        states of parts merge into the state of the whole."""
+        """What the slices hold of the points of `h`, for others to ask."""
         return self._gather(self._split((self.key_stem or self.stem)(h)), h, segments)[1]
+
+    def part(self, h: Features) -> State:
+        """What the slices hold of points that are a part of a mesh: parts merge exactly into the whole, which
+        `settle` makes the layer's state."""
+        return self._part(self._split((self.key_stem or self.stem)(h)), h)[1]
+
+    def settle(self, whole: State) -> State:
+        """The state that points ask, from what was gathered of all of them (here): normalised and mixed."""
+        whole = merge_ranks(whole)
+        slices = slice_means(whole, self.psi, self.eps)
+        return whole._replace(value=slices if self.mix is None else self.mix(slices))
 
     def decode(self, x: Heads, state: State, normaliser: State | None = None) -> Features:
         """The output at points with features `x`: each on its own."""
@@ -155,10 +166,14 @@ class SliceAttention(nn.Module):
         )
 
     def _gather(self, x: Tensor, h: Tensor, segments: Segments | None) -> tuple[Tensor, State]:
+        x, whole = self._part(x, h, segments)
+        return x, self.settle(whole)
+
+    def _part(self, x: Tensor, h: Tensor, segments: Segments | None = None) -> tuple[Tensor, State]:
         value = None if self.value_stem is None else self._split(self.value_stem(h))
         project = None if self.value is None else self.value.weight.mT
         weight, scale, bias = self._key()
-        x, state = gather_on(
+        return gather_on(
             x,
             weight,
             scale,
@@ -168,8 +183,6 @@ class SliceAttention(nn.Module):
             score=SCORE[self.psi],
             segments=segments,
         )
-        slices = slice_means(state, self.psi, self.eps)
-        return x, state._replace(value=slices if self.mix is None else self.mix(slices))
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1))

@@ -5,6 +5,7 @@ from linearno.ops.casts import Casts
 from linearno.ops.choice import Backend, backend
 from linearno.ops.dense import dense_linear_attention, slice_weights
 from linearno.ops.segments import Segments
+from linearno.ops.sharded import is_sharded, merge_ranks, of_all_ranks, sharded
 from linearno.ops.verbs import Score, State, gather, gather_on, merge, scatter
 
 __all__ = [
@@ -19,10 +20,14 @@ __all__ = [
     "dense_linear_attention",
     "gather",
     "gather_on",
+    "is_sharded",
     "linear_attention",
     "merge",
+    "merge_ranks",
+    "of_all_ranks",
     "scatter",
     "self_attention",
+    "sharded",
     "slice_means",
     "slice_weights",
 ]

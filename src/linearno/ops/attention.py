@@ -11,6 +11,7 @@ from torch.nn.functional import linear
 
 from linearno.ops.choice import computes_in, takes_kernel
 from linearno.ops.segments import Segments
+from linearno.ops.sharded import merge_ranks
 from linearno.ops.verbs import Bias, Points, Scale, Score, Slices, State, Values, Weight, gather, scatter
 
 Phi = Literal["M", "N"]  # softmax over the slices, or over the points
@@ -84,10 +85,11 @@ def linear_attention(
     every point leaves the output at each point as it was. With `segments` each is by itself.
     Reference: https://arxiv.org/abs/2511.06294.
     """
-    state = gather(x, w_key, scale_key, bias=bias_key, value=value, score=SCORE[psi], segments=segments)
+    parts = gather(x, w_key, scale_key, bias=bias_key, value=value, score=SCORE[psi], segments=segments)
+    state = merge_ranks(parts)
     slices = slice_means(state, psi, eps)
     state = state._replace(value=slices if mix is None else mix(slices))
     normaliser = None
     if phi == "N":
-        normaliser = gather(x, w_query, scale_query, bias=bias_query, segments=segments)
+        normaliser = merge_ranks(gather(x, w_query, scale_query, bias=bias_query, segments=segments))
     return scatter(x, w_query, scale_query, state, bias=bias_query, normaliser=normaliser, segments=segments)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from linearno.metrics.cost import Shape, flops, macs_paper_convention
-from linearno.models import MODELS
+from linearno.metrics.cost import flops, macs_paper_convention
+from linearno.models import MODELS, shape_of
 from linearno.nn import PointTransformer
 from linearno.recipes.published import BENCHMARKS, Published
 
@@ -55,20 +55,3 @@ def build(name: str, published: Published) -> PointTransformer:
     built = MODELS[name](**sizes, **published.settings[name])
     assert isinstance(built, PointTransformer)
     return built
-
-
-def shape_of(model: PointTransformer, points: int) -> Shape:
-    cfg = model.config
-    return Shape(
-        points=points,
-        features=model.features,
-        outputs=model.head.out_features,
-        width=cfg.width,
-        heads=cfg.heads,
-        depth=cfg.depth,
-        slices=cfg.slices,
-        mlp_ratio=cfg.mlp_ratio,
-        taps=3 ** len(cfg.require_grid()) if cfg.stem == "conv" else 1,
-        merge_layers=getattr(cfg, "merge_layers", 1),
-        time=cfg.time,
-    )

@@ -275,6 +275,10 @@ def summary_table(records: Records) -> str:
             best = min(record.against, key=lambda name: record.against[name], default=None)
             other = "" if best is None else f"{record.against[best]:.3g} ms ({best})"
             rows.append([f"{words}, {key}", f"{record.value:.3g} ms", other, _from(record)])
+    for key, record in under(records, "scale").items():
+        if key.startswith(("predict", "cpu")):
+            what = f"prediction at {record.details['points']:,} points"
+            rows.append([what, f"{record.value:.3g} {record.unit}", "", _from(record)])
     for key, record in under(records, "train").items():
         published = record.against.get("published")
         other = "" if published is None else f"{published:.4f} (published)"

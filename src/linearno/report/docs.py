@@ -5,8 +5,10 @@ from pathlib import Path
 
 from linearno.core.artifacts import write_text
 from linearno.core.errors import UserError, did_you_mean, require
-from linearno.report.blocks import BLOCKS, Records
+from linearno.report import blocks, scale
+from linearno.report.blocks import Records
 
+BLOCKS = blocks.BLOCKS | scale.BLOCKS
 MARKED = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", flags=re.DOTALL)
 
 

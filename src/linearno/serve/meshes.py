@@ -13,11 +13,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
-from torch import Tensor
 
 from linearno.bundle import Bundle, load
 from linearno.core.artifacts import write_text, write_whole
-from linearno.core.device import autocast, set_matmul_precision
 from linearno.core.errors import UserError
 from linearno.data.case_files import CaseFile, case_file, read_table
 from linearno.data.cases import AXES, Case, CaseReader, CasesConfig
@@ -26,9 +24,9 @@ from linearno.data.mesh.vtk_files import WRITERS
 from linearno.data.mesh.wire import Arrays
 from linearno.data.reader import Reader
 from linearno.experiment import open_run
-from linearno.nn import PointTransformer
 
 PREDICTED, ERROR = "_predicted", "_error"
+MEMORY = "2GB"  # for a mesh that is asked elsewhere, unless another is given
 
 
 class Answer(NamedTuple):
@@ -50,9 +48,12 @@ class MeshModel:
 
     bundle: Bundle
     config: CasesConfig
+    memory: str | None = None  # take points in chunks that need no more
 
     @classmethod
-    def open(cls, run: Path, device: str = "cpu", tolerate: tuple[str, ...] = ()) -> "MeshModel":
+    def open(
+        cls, run: Path, device: str = "cpu", *, tolerate: tuple[str, ...] = (), memory: str | None = None
+    ) -> "MeshModel":
         """The model of a run folder. One that was trained on arrays finds its inputs by their names."""
         bundle = load(run, device)
         if bundle.task.name != "direct":
@@ -62,7 +63,7 @@ class MeshModel:
         data = open_run(run).data
         config = data if isinstance(data, CasesConfig) else _by_names(bundle)
         faults = tuple(dict.fromkeys([*config.tolerate, *tolerate]))
-        return cls(bundle, CasesConfig.make(config.model_dump() | {"tolerate": faults}))
+        return cls(bundle, CasesConfig.make(config.model_dump() | {"tolerate": faults}), memory)
 
     def source(self, file: CaseFile, given: Mapping[str, float] | None = None) -> CaseReader:
         """How to read that file; `given` numbers of the case go before those that lie beside it."""
@@ -76,7 +77,7 @@ class MeshModel:
         began = time.perf_counter()
         sample = case.sample()
         inputs = None if sample.inputs is None else sample.inputs[None]
-        prediction = self.bundle.predict(inputs, sample.coords[None])[0].numpy()
+        prediction = self.bundle.predict(inputs, sample.coords[None], memory=self.memory)[0].numpy()
         seconds = time.perf_counter() - began
         for name in self.config.surface_targets:
             if case.surface is not None:
@@ -128,23 +129,11 @@ class MeshModel:
         source = self.source(file, given)
         case, inputs = source.read(reader, file, truth=False), source.at(reader, file, places)
         axes = [AXES.index(axis) for axis in self.config.coords]
-        mesh, asked = (
-            self._encoded(*part) for part in ((case.coords, case.inputs), (places[:, axes], inputs))
-        )
-        model, precision = self.bundle.model, self.bundle.precision
-        if not isinstance(model, PointTransformer):
-            raise UserError(f"{type(model).__name__} is not asked elsewhere than on a mesh")
-        set_matmul_precision(precision)
-        with torch.no_grad(), autocast(precision, self.bundle.device):
-            answer = model.query(asked[0], model.encode(*mesh), asked[1])
-        return self.bundle.scaler.outputs.decode(answer.to(asked[0].dtype))[0].cpu().numpy()
-
-    def _encoded(self, coords: ndarray, inputs: ndarray) -> tuple[Tensor, Tensor | None]:
-        """Places and inputs as the model takes them."""
-        scaler = self.bundle.scaler
-        where = torch.from_numpy(coords.astype(np.float32))[None].to(self.bundle.device)
-        told = torch.from_numpy(inputs)[None].to(self.bundle.device) if inputs.shape[1] else None
-        return scaler.coords.encode(where), scaler.encode_inputs(told)
+        sample, here = case.sample(), torch.from_numpy(places[:, axes].astype(np.float32))
+        told = None if sample.inputs is None else sample.inputs[None]
+        field = self.bundle.encode(sample.coords[None], told, memory=self.memory or MEMORY)
+        asked = torch.from_numpy(inputs)[None] if inputs.shape[1] else None
+        return field.query(here[None], asked)[0].numpy()
 
     def _channels(self, name: str) -> list[int]:
         return [self.bundle.spec.outputs.index(channel) for channel in self.bundle.spec.fields[name]]

@@ -41,6 +41,7 @@ class TrainingConfig(Config):
     checkpoint_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # at least, between two
     capture: bool = True  # replay the step as a CUDA graph; false: launch every kernel from the host
     recompute: bool = False  # run each block again in the backward pass: less memory, a third more work
+    shards: PositiveInt = 1  # processes that hold the points of a sample together; see `parallel`
     eval_batch: PositiveInt = 1
     points: PositiveInt | None = None  # of each mesh in an epoch; null: all of them
     keep_surface: bool = False

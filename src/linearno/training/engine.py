@@ -12,7 +12,7 @@ from linearno.data.benchmark import FieldData
 from linearno.data.sample import Sample
 from linearno.data.scaler import Scaler
 from linearno.data.subsample import draw_points, points_of
-from linearno.ops import Casts
+from linearno.ops import Casts, sharded
 from linearno.training import parallel
 from linearno.training.config import TrainingConfig
 from linearno.training.flat_adam import FlatAdam
@@ -45,9 +45,10 @@ class Engine:
         config: TrainingConfig,
         seed: int = 0,
         task: Task | None = None,
+        among: parallel.Layout | None = None,
     ):
         self.state, self.scaler, self.data, self.loss, self.config = state, scaler, data, loss, config
-        self.seed, self.task = seed, task or Task()
+        self.seed, self.task, self.among = seed, task or Task(), among or parallel.layout()
         cuda, alone = state.device.type == "cuda", parallel.size() == 1
         self.capture = cuda and alone and config.capture and isinstance(state.optimizer, FlatAdam)
         self.by_host = data.offsets is not None or config.points is not None
@@ -124,12 +125,12 @@ class Engine:
     def _eager(self, index: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
         """From indices to changed weights: nothing here waits for the device."""
         state, config = self.state, self.config
-        share = parallel.share(index)
+        share = parallel.share(index, self.among)
         batches = [self._batch(part) for part in share.parts(config.batch)]
         own: list[Drawn] = [drawn] * len(batches)
         if drawn is not None and self.task.draws_each:
-            own = list(parallel.share(drawn).parts(config.batch))
-        with self.casts.lent() if self.casts else nullcontext():
+            own = list(parallel.share(drawn, self.among).parts(config.batch))
+        with self.casts.lent() if self.casts else nullcontext(), sharded(self.among.group):
             result = train_step(
                 state.model,
                 self.scaler,

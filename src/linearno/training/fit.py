@@ -30,7 +30,7 @@ from linearno.training.optimizer import make_optimizer
 from linearno.training.predict import predict, scores
 from linearno.training.schedule import Schedule
 from linearno.training.state import TrainState
-from linearno.training.tasks import Task
+from linearno.training.tasks import Completion, Task
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +61,15 @@ def fit(
     set_matmul_precision(config.precision)
     settings = {"seed": seed, "training": config.model_dump(mode="json")}
     fitted, held_out = hold_out(train, config.validation, seed)
+    if config.shards > 1:
+        require_shardable(model, config, task or Task(), train)
+    among = parallel.layout(config.shards, device.type)
     run = _Run(
         config=config,
         task=task or Task(),
         seed=seed,
         scaler=scaler.to(device),
-        data=fitted.to(device),
+        data=among.points(fitted).to(device),
         held_out=held_out,
         loss=make_loss(
             config.loss,
@@ -77,6 +80,7 @@ def fit(
         state=start(on_device(model, device), config, samples=len(fitted), device=device),
         checkpoints=Checkpoints(folder / "checkpoint", fingerprint, settings),
         history=folder / "history.jsonl",
+        among=among,
     )
     run.resume()
     with stop_on_signals() as stop:
@@ -128,6 +132,20 @@ def hold_out(train: FieldData, count: int, seed: int) -> tuple[FieldData, FieldD
     return train.subset(order[:-count]), train.subset(order[-count:])
 
 
+def require_shardable(model: nn.Module, config: TrainingConfig, task: Task, data: FieldData) -> None:
+    """Refuse what needs more of a sample than its points one by one and its slices."""
+    shards = f"training.shards={config.shards}"
+    if not isinstance(model, PointTransformer) or model.tied_to_grid:
+        raise UserError(f"{shards}: a model tied to a grid keeps its points together; use model.stem=linear")
+    if isinstance(task, Completion):
+        raise UserError(f"{shards}: task=completion observes points of the whole sample; leave it out")
+    if config.loss.gradient_weight:
+        raise UserError(f"{shards}: slopes need neighbours; set training.loss.gradient_weight=0")
+    if data.offsets is not None or config.points is not None:
+        what = "meshes of different sizes" if data.offsets is not None else f"training.points={config.points}"
+        raise UserError(f"{shards}: {what} are not spread over processes; leave training.shards out")
+
+
 def start(model: nn.Module, config: TrainingConfig, *, samples: int, device: torch.device) -> TrainState:
     """A run's state before its first step."""
     if isinstance(model, Transformer):
@@ -161,6 +179,7 @@ class _Run:
     state: TrainState
     checkpoints: Checkpoints
     history: Path
+    among: parallel.Layout
     saved: list[float] = field(default_factory=lambda: [-inf])  # when checkpoints were written, by the clock
 
     def resume(self) -> None:
@@ -174,17 +193,19 @@ class _Run:
         device, precision = self.state.device, self.config.precision
         if precision == "tf32" and device.type == "cpu":
             log.warning("tf32 was asked for; a CPU has none and computes in fp32")
-        if (samples := self.config.batch * self.config.accumulate) < parallel.size():
+        if (samples := self.config.batch * self.config.accumulate) < self.among.replicas:
             log.warning(
-                "%d samples a step for %d processes: some have nothing to do", samples, parallel.size()
+                "%d samples a step for %d processes: some have nothing to do", samples, self.among.replicas
             )
+        if self.among.shards > 1:
+            log.info("%d processes share the points of each sample", self.among.shards)
         parameters = sum(weight.numel() for weight in self.state.model.parameters())
         log.info("%s; %s; %d parameters; %d samples", describe(device), precision, parameters, len(self.data))
         log.info("%d steps done of %d epochs", self.state.total_steps, self.config.epochs)
 
     def train(self, stop: StopRequest, on_epoch: Callable[[EpochRecord], None] | None) -> None:
         with Engine(
-            self.state, self.scaler, self.data, self.loss, self.config, self.seed, self.task
+            self.state, self.scaler, self.data, self.loss, self.config, self.seed, self.task, self.among
         ) as engine:
             self._train(engine, stop, on_epoch)
         if (stopping := parallel.agree(stop.number)) is not None:

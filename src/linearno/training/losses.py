@@ -13,8 +13,8 @@ from torch.nn.functional import pad
 
 from linearno.core.config import Config
 from linearno.core.errors import UserError
-from linearno.metrics.norms import of_each, relative_l2, where_known
-from linearno.ops import Segments
+from linearno.metrics.norms import mean, of_each, relative_l2, where_known
+from linearno.ops import Segments, is_sharded
 from linearno.ops.choice import takes_kernel
 from linearno.ops.fused import FusedRelativeError
 
@@ -88,9 +88,10 @@ def _errors(
     prediction: Points, truth: Points, grid: tuple[int, ...] | None, config: LossConfig
 ) -> Float[Tensor, "B"]:
     if config.kind == "mse":
-        return (prediction - truth).square().flatten(1).mean(dim=1)
+        return mean((prediction - truth).square().flatten(1))
     kinds = {prediction.dtype, truth.dtype}
-    if takes_kernel("loss", prediction, None if kinds == {torch.float32} else f"fields are {kinds}"):
+    refusal = None if kinds == {torch.float32} else f"fields are {kinds}"
+    if takes_kernel("loss", prediction, "points are spread over processes" if is_sharded() else refusal):
         return FusedRelativeError.apply(
             prediction.contiguous(), truth.contiguous(), grid, config.gradient_weight
         )

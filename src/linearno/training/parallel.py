@@ -1,5 +1,7 @@
 """One run on several processes: each takes its share of every batch, and all keep the same weights.
 
+With `shards` so many processes together take a share, each some of the points of its samples (`ops.sharded`).
+
 The gradients are summed in one buffer after the last backward pass of a step, instead of by
 `DistributedDataParallel`: that one takes the mean over processes, which is wrong where a batch does not
 divide evenly, and renames the weights. Without a process group everything here does nothing.
@@ -20,10 +22,12 @@ import torch
 import torch.distributed as dist
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 
 from linearno.core.device import resolve_device
 from linearno.core.errors import UserError
 from linearno.core.randomness import torch_generator
+from linearno.data.benchmark import FieldData
 from linearno.training.interrupt import Interrupted
 
 log = logging.getLogger(__name__)
@@ -110,6 +114,44 @@ def _joined() -> bool:
 
 
 @dataclass(frozen=True)
+class Layout:
+    """Where this process stands: one of `replicas` that share samples, and in it one of `shards` that share
+    points."""
+
+    replicas: int
+    replica: int
+    shards: int = 1
+    shard: int = 0
+    group: dist.ProcessGroup | None = None  # of those that hold the same samples
+
+    def points(self, data: FieldData) -> FieldData:
+        """The points of every sample that are this process's own; the parts differ by one point at most."""
+        if self.shards == 1:
+            return data
+        own = torch.arange(data.coords.shape[-2]).tensor_split(self.shards)[self.shard]
+        if not len(own):
+            count = data.coords.shape[-2]
+            raise UserError(f"training.shards={self.shards} for {count} points leaves some without any")
+        mine = slice(int(own[0]), int(own[-1]) + 1)
+        inputs = None if data.inputs is None else data.inputs[:, mine]
+        return FieldData(data.spec, data.coords[..., mine, :], inputs, data.targets[:, mine])
+
+
+def layout(shards: int = 1, device: str = "cpu") -> Layout:
+    """This process's place among all, `shards` at a time. All make theirs together."""
+    if shards == 1:
+        return Layout(size(), rank())
+    if size() % shards:
+        raise UserError(
+            f"training.shards={shards} needs {shards} processes or a multiple of them, not {size()}; "
+            f"start them with torchrun --nproc-per-node {shards}"
+        )
+    mesh = init_device_mesh(device, (size() // shards, shards), mesh_dim_names=("replicate", "shard"))
+    replica, shard = mesh.get_local_rank("replicate"), mesh.get_local_rank("shard")
+    return Layout(size() // shards, replica, shards, shard, mesh.get_group("shard"))
+
+
+@dataclass(frozen=True)
 class Share:
     """One process's part of a joint batch: `own` samples of its `joint`.
 
@@ -120,39 +162,43 @@ class Share:
     index: Int[Tensor, "B"]
     own: int
     joint: int
+    among: Layout
 
     def parts(self, batch: int) -> tuple[Tensor, ...]:
         """What is computed at once, of a joint `batch`."""
-        return self.index.split(ceil(batch / size()))
+        return self.index.split(ceil(batch / self.among.replicas))
 
     def mean(self, mean: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """The mean over the joint batch, of the means over each share."""
         if size() == 1:
             return mean
-        return _sum(mean * (self.own / self.joint))
+        return _sum(mean * (self.own / self.joint / self.among.shards))
 
     @torch.no_grad()
     def join(self, model: nn.Module, loss: Float[Tensor, ""], reduction: str) -> Float[Tensor, ""]:
         """Give the model the gradient of the joint batch, and return its mean loss.
 
-        `loss` is the mean over this share, the gradients are those of its mean or its sum: `reduction`.
+        `loss` is the mean over this share, the gradients are those of its mean or its sum: `reduction`. The
+        processes that share points have the same loss, and each a part of its gradient.
         """
         if size() == 1:
             return loss
         part = self.own / self.joint
         factor = part if reduction == "mean" else float(self.own > 0)
         gradients = [_real(weight.grad) for weight in model.parameters() if weight.grad is not None]
-        flat = torch.cat([*(factor * gradient.flatten() for gradient in gradients), part * loss.view(1)])
+        mine = part / self.among.shards * loss.view(1)
+        flat = torch.cat([*(factor * gradient.flatten() for gradient in gradients), mine])
         *sums, joint_loss = _sum(flat).split([*(gradient.numel() for gradient in gradients), 1])
         for gradient, total in zip(gradients, sums, strict=True):
             gradient.copy_(total.view_as(gradient))
         return joint_loss.view(()).to(loss.dtype)
 
 
-def share(index: Int[Tensor, "B"]) -> Share:
+def share(index: Int[Tensor, "B"], among: Layout | None = None) -> Share:
     """This process's part of the samples at `index`; the parts differ by one sample at most."""
-    own = index.tensor_split(size())[rank()]
-    return Share(own if len(own) else index[:1], len(own), len(index))
+    among = among or Layout(size(), rank())
+    own = index.tensor_split(among.replicas)[among.replica]
+    return Share(own if len(own) else index[:1], len(own), len(index), among)
 
 
 def agree(number: int | None) -> int | None:

@@ -9,7 +9,7 @@ from linearno.data.benchmark import FieldData
 from linearno.data.sample import Sample
 from linearno.data.scaler import Scaler
 from linearno.metrics.norms import where_known
-from linearno.training.tasks import IN_TEST, METRICS, Task
+from linearno.training.tasks import IN_TEST, METRICS, Ask, Task
 
 
 def answer(model: nn.Module, scaler: Scaler, batch: Sample, precision: Precision) -> Float[Tensor, "B N C"]:
@@ -36,22 +36,25 @@ def predict(
     precision: Precision = "fp32",
     task: Task | None = None,
     seed: int = 0,
+    ask: Ask | None = None,
 ) -> Float[Tensor, "*form C"]:
     """The model's answer for every sample of `data`, on the CPU; the model keeps its training mode.
 
     It has the form of the targets: (S, N, C), or (T, C) where the data are packed. What a task draws for a
-    batch depends on `seed` and the batch's place in the data.
+    batch depends on `seed` and the batch's place in the data. Another way to `ask` the model takes batches
+    where the data are, and carries them itself.
     """
     task = task or Task()
     task.require_packed(data)
 
-    def ask(batch: Sample) -> Tensor:
+    def ask_at_once(batch: Sample) -> Tensor:
         return answer(model, scaler, batch, precision)
 
     def of_part(place: int, index: Tensor) -> Tensor:
         drawn = draw_for_test(task, data.coords.shape[-2], seed, place)
-        batch = data.batch(index).to(device)
-        return task.test(ask, batch, None if drawn is None else drawn.to(device)).cpu()
+        batch = data.batch(index).to(device if ask is None else data.targets.device)
+        drawn = None if drawn is None else drawn.to(batch.targets.device)
+        return task.test(ask or ask_at_once, batch, drawn).cpu()
 
     set_matmul_precision(precision)
     training = model.training

@@ -11,6 +11,7 @@ from linearno.viz.curves import (
 )
 from linearno.viz.encode import data_uri, gif_bytes, png_bytes
 from linearno.viz.fields import Case, case_figure, field_figure, strip_figure
+from linearno.viz.growth import growth_figure
 from linearno.viz.rollout import RolloutCase, frame_figure, rollout_figure, rollout_frames
 from linearno.viz.slices import RankSet, dominant_slices_figure, rank_figure, slice_weights_figure
 
@@ -30,6 +31,7 @@ __all__ = [
     "field_figure",
     "frame_figure",
     "gif_bytes",
+    "growth_figure",
     "png_bytes",
     "rank_figure",
     "rollout_figure",

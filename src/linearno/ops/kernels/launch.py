@@ -48,9 +48,11 @@ def multiply(a, b, more, PRODUCT: tl.constexpr):
     elif PRODUCT == "careful":
         total = tl.zeros([a.shape[0], b.shape[1]], tl.float32)
         SUMS: tl.constexpr = 4 if a.numel <= 4096 else 2
+        one = tl.full(total.shape, 1.0, tl.float32)
         for part in tl.static_range(SUMS):
             own = tl.arange(0, a.shape[1])[None, :] % SUMS == part
-            total += tl.dot(tl.where(own, a, 0.0), b, input_precision="ieee")
+            here = tl.dot(tl.where(own, a, 0.0), b, input_precision="ieee")
+            total = tl.fma(here, one, total)  # a plain + would join the sums into one again
     else:
         total = tl.dot(a, b, input_precision="ieee")
     return total + more

@@ -1,0 +1,54 @@
+"""Bytes: as people write them, as they read them, and how many are free."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import torch
+
+from linearno.core.errors import UserError
+
+UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", flags=re.IGNORECASE)
+
+
+def to_bytes(size: int | str) -> int:
+    """A size such as 2000000000, "2GB", "512 MB" or "8GiB"."""
+    if isinstance(size, int):
+        found = size
+    else:
+        match = WRITTEN.fullmatch(size)
+        if match is None:
+            raise UserError(f"memory={size!r} is no size; expected bytes, or such as 512MB, 2GB, 8GiB")
+        found = round(float(match[1]) * UNITS[(match[2] or "").lower()])
+    if found <= 0:
+        raise UserError(f"memory={size!r}: expected more than nothing, such as 512MB or 2GB")
+    return found
+
+
+def in_words(size: int | float) -> str:
+    """As 512 B, 1.5 MB, 51 GB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+        size /= 1e3
+    return f"{size:.3g} TB"
+
+
+def free_memory(device: torch.device) -> int:
+    """What the device, or the host for a CPU, has left to give; where nobody tells, all it has or a lot."""
+    if device.type == "cuda":
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + held
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        names = os.sysconf_names if hasattr(os, "sysconf") else {}
+        pages = os.sysconf("SC_PHYS_PAGES") if "SC_PHYS_PAGES" in names else 2**40
+        return pages * (os.sysconf("SC_PAGE_SIZE") if "SC_PAGE_SIZE" in names else 1)
+
+
+def free_disk(folder: Path) -> int:
+    return shutil.disk_usage(folder).free

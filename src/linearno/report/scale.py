@@ -1,0 +1,68 @@
+"""Records of large meshes as Markdown."""
+
+import statistics
+
+from linearno.core.memory import in_words
+from linearno.core.records import Record
+from linearno.report.blocks import Block, Records, markdown_table, missing, origin, under
+
+WORDS = {
+    "cpu": "prediction on a CPU",
+    "predict": "prediction",
+    "query": "query of 10,000 points",
+    "train": "training step",
+}
+
+
+def scale_table(records: Records) -> str:
+    found = {key: r for key, r in under(records, "scale").items() if not key.startswith("growth")}
+    if not found:
+        return missing("linearno bench scale --out results")
+    head = ["", "points", "model", "time", "memory", "from"]
+    return markdown_table(head, [_row(key, record) for key, record in found.items()])
+
+
+def _row(key: str, record: Record) -> list[str]:
+    facts = record.details
+    model = f"width {facts['model']['width']}, depth {facts['model']['depth']}, {facts['precision']}"
+    taken = "" if facts.get("bytes") is None else in_words(facts["bytes"])
+    return [WORDS[key.split("/")[0]], f"{facts['points']:,}", model, _time(record), taken, origin(record)]
+
+
+def _time(record: Record) -> str:
+    facts = record.details
+    if "encode" in facts:
+        encode, query = (statistics.median(facts[name]["seconds"]) for name in ("encode", "query"))
+        return f"{query:.3g} s, {100 * record.value:.2g} % of the {encode:.3g} s that the mesh took"
+    seconds = f"{statistics.median(facts['seconds']):.3g} s"
+    if "us_a_point" not in facts:
+        return seconds
+    each = facts["us_a_point"]
+    return f"{seconds}: {each['here']:.3g} µs a point, {each['at_few']:.3g} at {each['few']:,} points"
+
+
+def growth_table(records: Records) -> str:
+    found = under(records, "scale/growth")
+    if not found:
+        return missing("linearno bench scale --what growth --out results")
+    return "\n\n".join(_growth(record) for record in found.values())
+
+
+def _growth(record: Record) -> str:
+    facts, rows = record.details, []
+    for row in facts["rows"]:
+        median = statistics.median(row["seconds"])
+        taken = "" if row["bytes"] is None else in_words(row["bytes"])
+        each = f"{1e6 * median / row['points']:.3g}"
+        rows.append([f"{row['points']:,}", f"{median:.3g}", each, taken, row["keep"], f"{row['chunk']:,}"])
+    head = ["points", "s", "µs a point", "memory", "features kept", "points at a time"]
+    fits = ", ".join(f"{what} as N^{power:.2f}" for what, power in facts["exponents"].items())
+    model, calls = facts["model"], len(facts["rows"][0]["seconds"])
+    note = (
+        f"Fitted: {fits}. Medians of {calls} calls; width {model['width']}, depth {model['depth']}, "
+        f"{facts['precision']}, budget {facts['budget']}. {origin(record)}."
+    )
+    return f"{markdown_table(head, rows)}\n\n{note}"
+
+
+BLOCKS: dict[str, Block] = {"growth": growth_table, "scale": scale_table}

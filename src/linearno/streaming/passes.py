@@ -1,0 +1,129 @@
+"""A mesh of any size through a model, a chunk of points at a time, with the result of one call.
+
+Slices need all points, so a model of L blocks reads them L + 1 times: in each pass one block answers from its
+finished state, and what the next block's slices hold of the chunk is gathered; the last one ends in the head.
+Between two passes features wait on a shelf, or are made again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from linearno.core.errors import UserError
+from linearno.data.scaler import Scaler
+from linearno.nn import PointTransformer
+from linearno.nn.skeleton import Block
+from linearno.ops import State, merge
+from linearno.ops.pointwise import Stream
+from linearno.streaming.ferry import Ferry
+from linearno.streaming.planning import Plan
+from linearno.streaming.rows import InMemory, OnDisk, Rows
+
+OnChunk = Callable[[int, int], None]  # points done and points to do, over all passes
+Chunks = Iterator[tuple[slice, Tensor]]
+
+
+class Mesh(NamedTuple):
+    """What a model is asked, by rows of points."""
+
+    coords: Rows
+    inputs: Rows | None
+    positions: Rows | None
+    time: Tensor | None
+
+
+class Passes:
+    """The passes of one question: where features wait, and how far they are."""
+
+    def __init__(
+        self,
+        model: PointTransformer,
+        plan: Plan,
+        scaler: Scaler | None,
+        *,
+        passes: int,
+        on_chunk: OnChunk | None = None,
+    ):
+        weight = next(model.parameters())
+        self.model, self.plan, self.scaler, self.dtype = model, plan, scaler, weight.dtype
+        self.blocks = [block for block in model.blocks if isinstance(block, Block)]
+        self.ferry = Ferry(weight.device, plan.chunk)
+        self.shelf = _shelf(plan, model.config.width, weight.device) if passes > 1 else None
+        self.on_chunk, self.done, self.total = on_chunk, 0, passes * plan.points
+
+    def encode(self, mesh: Mesh, *, last: bool) -> list[State]:
+        """The states of all blocks, one pass for each; after the `last` pass nobody needs the features."""
+        states: list[State] = []
+        for layer, block in enumerate(self.blocks):
+            shelf = None if last and layer == len(self.blocks) - 1 else self.shelf
+            whole: State | None = None
+            for n, h in self._features(mesh, layer, states):
+                part = block.part(h)
+                whole = part if whole is None else merge(whole, part)
+                if shelf is not None:
+                    self.ferry.save(shelf, n, h)
+                self._tick(n)
+            assert whole is not None
+            self.ferry.finish()
+            states.append(block.attention.settle(whole))
+            if layer == 0:
+                _require_finite(states[0])
+        return states
+
+    def answer(self, mesh: Mesh, states: Sequence[State], out: Rows) -> None:
+        """One pass: from states and features to outputs in physical units."""
+        for n, h in self._features(mesh, len(self.blocks), states):
+            fields = self.model.answer(h).to(self.dtype)
+            self.ferry.save(out, n, fields if self.scaler is None else self.scaler.outputs.decode(fields))
+            self._tick(n)
+        self.ferry.finish()
+
+    def _features(self, mesh: Mesh, layer: int, states: Sequence[State]) -> Chunks:
+        """The features before block `layer` by chunks: one block on from the shelf, or from the mesh on."""
+        if self.shelf is None or layer == 0:
+            first, chunks = 0, self._lifted(mesh)
+        else:
+            first, chunks = layer - 1, self._shelved(self.shelf)
+        for n, h in chunks:
+            for block, state in zip(self.blocks[first:layer], states[first:layer], strict=True):
+                h = block(Stream(h), state)[0].close()
+            yield n, h
+
+    def _lifted(self, mesh: Mesh) -> Chunks:
+        rows = [part for part in mesh[:3] if part is not None]
+        for n, found in self.ferry.load(rows, self.plan.chunks, self.dtype):
+            left = iter(found)
+            coords, inputs, positions = (None if part is None else next(left) for part in mesh[:3])
+            assert coords is not None
+            if self.scaler is not None:
+                coords, inputs = self.scaler.coords.encode(coords), self.scaler.encode_inputs(inputs)
+            yield n, self.model.lifted(coords, inputs, time=mesh.time, positions=positions)
+
+    def _shelved(self, shelf: Rows) -> Chunks:
+        for n, (h,) in self.ferry.load([shelf], self.plan.chunks):
+            yield n, h.to(self.dtype)
+
+    def _tick(self, n: slice) -> None:
+        self.done += n.stop - n.start
+        if self.on_chunk is not None:
+            self.on_chunk(self.done, self.total)
+
+
+def _shelf(plan: Plan, width: int, device: torch.device) -> Rows | None:
+    """Where features wait between two passes."""
+    shape = (plan.samples, plan.points, width)
+    if plan.keep == "recompute":
+        return None
+    if plan.keep == "disk":
+        return OnDisk(shape, plan.kept_type)
+    where = device if plan.keep == "device" else torch.device("cpu")
+    pinned = where.type == "cpu" and device.type == "cuda"
+    return InMemory(torch.empty(shape, dtype=plan.kept_type, device=where, pin_memory=pinned))
+
+
+def _require_finite(state: State) -> None:
+    """One bad point spoils the slices of the first layer, and with them every answer."""
+    if not all(part.isfinite().all() for part in state):
+        raise UserError("coordinates or inputs hold NaN or infinite values; leave those points out")

@@ -1,0 +1,65 @@
+"""Large meshes, benchmarked small: what a record of scale says."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from linearno.bench import bench_growth, bench_predict, bench_query, bench_train
+from linearno.bench.scale import Setup, exponent
+from linearno.bench.timing import resident_mib
+from linearno.core.records import read_record, write_record
+from linearno.report.scale import growth_table, scale_table
+from tests.commands import linearno, refused
+
+TINY = Setup(
+    torch.device("cpu"), width=16, depth=2, memory="50MB", precision="fp32", repeats=2, heads=2, slices=4
+)
+
+
+def test_a_power_law_has_its_exponent():
+    assert exponent([10, 100, 1000], [3.0, 30.0, 300.0]) == pytest.approx(1)
+    assert exponent([10, 20, 40], [100.0, 400.0, 1600.0]) == pytest.approx(2)
+
+
+def test_the_resident_set_rises_by_what_is_written():
+    def work():
+        torch.ones(2**24)
+
+    rise = resident_mib(work)
+    assert rise is None or 60 < rise < 90  # MiB, of 64
+
+
+def test_records_say_how_long_and_how_much_memory(tmp_path):
+    found = {
+        "scale/cpu/1M": bench_predict("scale/cpu/1M", 12_000, TINY),
+        "scale/query": bench_query("scale/query", 20_000, TINY),
+        "scale/train/4M": bench_train("scale/train/4M", 500, replace(TINY, repeats=1)),
+    }
+    for id, record in found.items():
+        assert read_record(write_record(tmp_path, record)) == record
+        assert record.value >= 0, id
+    assert found["scale/cpu/1M"].details["keep"] == "host"
+    assert found["scale/query"].details["query"]["seconds"]
+    table = scale_table(found)
+    assert "| prediction on a CPU | 12,000 | width 16, depth 2, fp32 |" in table
+    assert "| training step | 500 |" in table
+
+
+def test_growth_is_a_row_for_each_size_and_a_fit():
+    record = bench_growth("scale/growth/cpu", [300, 1000, 3000], TINY)
+    assert [row["points"] for row in record.details["rows"]] == [300, 1000, 3000]
+    assert all(len(row["seconds"]) == 2 for row in record.details["rows"])
+    assert f"time as N^{record.value:.2f}" in growth_table({record.id: record})
+
+
+def test_the_command_writes_records_and_a_picture(tmp_path):
+    growth = ["--what", "growth", "--size", 100, "--size", 300, "--repeats", 1, "--device", "cpu"]
+    code, output = linearno("bench", "scale", *growth, "--figure", tmp_path / "g.png", "--out", tmp_path)
+    assert code == 0, output
+    assert "300 points" in output
+    assert (tmp_path / "g.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (tmp_path / "scale/growth/cpu.json").exists()
+    assert "predict/100M wants a GPU" in refused(
+        "bench", "scale", "--what", "predict/100M", "--device", "cpu"
+    )
