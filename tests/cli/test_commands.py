@@ -22,6 +22,7 @@ from tests.conftest import TINY
 
 VERBS = ["demo", "data", "train", "evaluate", "predict", "report", "models", "recipes", "reproduce", "doctor"]
 VERBS += ["animate", "bench", "export", "gallery", "import", "results"]
+VERBS += ["init", "query"]
 
 
 @pytest.fixture(scope="module")

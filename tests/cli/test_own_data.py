@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import sys
 
@@ -11,8 +12,13 @@ import pyvista
 import yaml
 from vtkmodules.vtkCommonCore import vtkDataArray
 
+from examples import own_data
 from linearno import load
+from linearno.core.config import override
+from linearno.core.registry import Registry
 from linearno.data import generate_cases
+from linearno.recipes import RECIPES
+from linearno.recipes.gallery import Exhibit
 from linearno.serve import predict_mesh, query_mesh
 from tests.commands import linearno, refused
 from tests.data.mesh_examples import ball, box, plane, scattered
@@ -359,6 +365,33 @@ class TestBadMeshes:
         )
         assert "its surface is not closed" in line
         assert not (tmp_path / "r").exists()
+
+
+def test_the_gallery_has_a_card_for_meshes_of_any_size(tmp_path, monkeypatch):
+    def tiny():
+        """Stress on any mesh."""
+        return override(RECIPES["gallery/meshes"](), [*TINY, "data.train=4", "data.test=2"])
+
+    exhibits = Registry("benchmark of the gallery")
+    exhibits.register("meshes")(Exhibit("Meshes of any size", tiny, resolution=5, seconds=1))
+    monkeypatch.setattr("linearno.cli.gallery.GALLERY", exhibits)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    code, output = linearno(
+        "gallery", "--out", tmp_path, "--device", "cpu", "--figures", tmp_path / "figures"
+    )
+    assert code == 0, output
+    page = (tmp_path / "index.html").read_text()
+    assert "Meshes of any size, median case: truth, prediction and absolute error" in page
+    assert "4 samples to learn from, 2 to test on" in page
+    assert (tmp_path / "figures" / "meshes.png").exists()
+
+
+def test_the_example_runs_from_nothing_to_a_picture(tmp_path, capsys):
+    settings = dict(pair.split("=") for pair in TINY)
+    own_data.main(tmp_path / "out", plates=6, settings=settings, size=5)
+    assert (tmp_path / "out" / "picture.png").read_bytes()[:4] == b"\x89PNG"
+    assert len(list((tmp_path / "out" / "predicted").glob("*.vtu"))) == 3
+    assert "$ linearno init" in capsys.readouterr().out
 
 
 def test_a_function_of_ones_own_yields_cases(tmp_path, monkeypatch):

@@ -23,8 +23,8 @@ package.__path__ = [sys.argv[1]]
 from mesh.worker import main
 main()
 """  # the folder as a package of its own: linearno itself, with torch, takes seconds to import
-PATIENCE = 60.0  # seconds for a file, and one more for each PACE bytes of it
-PACE = 2e6
+PATIENCE = 120.0  # seconds for a file, and one more for each PACE bytes of it
+PACE = 1e6
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -75,6 +75,11 @@ class Reader:
             self.close()
             raise UserError(f"{path} {_end_words(late.is_set(), self.patience)}")
         return _result(path, *answer)
+
+    def interrupt(self) -> None:
+        """End what another thread is asking; there it is an error."""
+        if (process := self._process) is not None:
+            process.kill()
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -128,5 +133,7 @@ def results_of(work: Callable[[Reader, T], R], items: Sequence[T], workers: int)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for reader in readers:
-            reader.close()
+            reader.interrupt()
         pool.shutdown()
+        for reader in readers:
+            reader.close()
