@@ -41,6 +41,7 @@ from linearno.training import (
 from linearno.training.fit import hold_out
 from linearno.training.history import read_history
 from linearno.training.predict import draw_for_test, scores
+from linearno.training.summary import by_field, mean_field_error, summary
 
 log = logging.getLogger(__name__)
 
@@ -173,9 +174,9 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
         "split": "test",
         "samples": len(splits.test),
         "metric": task.metric,
-        **{name: _summary(values) for name, values in errors.items()},
+        **{name: summary(values) for name, values in errors.items()},
         **_over_time(task, predictions, splits.test.targets),
-        **_by_field(task, predictions, splits),
+        **by_field(task, predictions, splits),
         "mean_field": {name: mean_field_error(splits, name) for name in names},
         "parameters": sum(weight.numel() for weight in bundle.model.parameters()),
         "seconds": {
@@ -206,42 +207,6 @@ def _over_time(task: Task, predictions: Tensor, targets: Tensor) -> dict[str, An
         return {}
     pairs = zip(predictions.split(task.frame, -1), targets.split(task.frame, -1), strict=True)
     return {"relative_l2_by_frame": [relative_l2(*pair).mean().item() for pair in pairs]}
-
-
-def _by_field(task: Task, predictions: Tensor, splits: Splits) -> dict[str, Any]:
-    """Of several fields also the error of each: together the one with the largest numbers decides."""
-    spec, found = splits.test.spec, {}
-    if task.frame is not None or len(spec.fields) < 2:
-        return {}
-    for name, channels in spec.fields.items():
-        own = [spec.outputs.index(channel) for channel in channels]
-        train, test = (replace(part, targets=part.targets[..., own]) for part in (splits.train, splits.test))
-        errors = scores("relative_l2", predictions[..., own], test)
-        mean = mean_field_error(Splits(train, test, splits.source))
-        finite = errors[errors.isfinite()]
-        if len(finite):
-            found[name] = {**_summary(finite), "mean_field": mean}
-    return {"relative_l2_by_field": found}
-
-
-def mean_field_error(splits: Splits, metric: str = "relative_l2") -> float:
-    """The error of the simplest answer there is: the mean of the training targets, for every sample.
-
-    Meshes of different sizes have no mean field: there it is the mean of each channel over all points.
-    """
-    targets = splits.train.targets
-    mean = targets.nanmean(dim=0) if splits.train.spec.partial else targets.mean(dim=0)
-    return scores(metric, mean.expand_as(splits.test.targets), splits.test).mean().item()
-
-
-def _summary(errors: Tensor) -> dict[str, Any]:
-    return {
-        "mean": errors.mean().item(),
-        "median": errors.median().item(),
-        "std": errors.std(correction=0).item(),
-        "max": errors.max().item(),
-        "unit": "dimensionless",
-    }
 
 
 def write_cases(

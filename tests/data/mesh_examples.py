@@ -7,7 +7,8 @@ import pyvista
 
 from linearno.core.errors import UserError
 from linearno.data.case_files import Table, case_file
-from linearno.data.cases import CaseReader, CasesConfig
+from linearno.data.case_reader import CaseReader
+from linearno.data.cases_config import CasesConfig
 from linearno.data.reader import Reader
 
 WISH = {

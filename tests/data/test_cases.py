@@ -9,7 +9,8 @@ import yaml
 
 from linearno.core.errors import UserError
 from linearno.data.case_files import find_cases, read_table, split_cases
-from linearno.data.cases import CasesConfig, open_cases, read_dataset
+from linearno.data.cases import open_cases
+from linearno.data.cases_config import CasesConfig, read_dataset
 from linearno.data.dataset_text import dataset_text
 from linearno.data.look import Wishes, guess, look_at
 from tests.data.mesh_examples import ball, box, case_of, plane, scattered

@@ -6,7 +6,7 @@ import pytest
 import pyvista
 
 from linearno.core.errors import UserError
-from linearno.data.cases import read_dataset
+from linearno.data.cases_config import read_dataset
 from linearno.data.reader import Reader
 from tests.data.mesh_examples import WISH, ball, box
 

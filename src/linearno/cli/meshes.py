@@ -13,7 +13,7 @@ from linearno.cli.shared import DeviceOption, RunArgument, console, progress_bar
 from linearno.core.artifacts import writable_folder, write_text
 from linearno.core.errors import UserError
 from linearno.data.case_files import CaseFile, case_file, find_cases
-from linearno.data.mesh.jobs import ENDINGS
+from linearno.data.mesh.opened import ENDINGS
 from linearno.data.reader import Reader
 from linearno.serve.meshes import (
     Answer,
@@ -46,7 +46,7 @@ TolerateOption = Annotated[
 
 def is_mesh_question(paths: Sequence[Path], run: Path) -> bool:
     """Whether these are meshes (folders of them, patterns), or arrays for a run that was trained on cases."""
-    from linearno.data.cases import CasesConfig
+    from linearno.data.cases_config import CasesConfig
     from linearno.experiment import open_run
 
     endings = {path.suffix.lower() for path in paths}

@@ -13,7 +13,7 @@ from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
 from linearno.cli.track import tensorboard
 from linearno.core.config import override, read_yaml, yaml_values
 from linearno.core.device import describe, resolve_device
-from linearno.data.cases import read_dataset
+from linearno.data.cases_config import read_dataset
 from linearno.experiment import RunConfig, run
 from linearno.recipes import RECIPES
 from linearno.recipes.cases import cases_run

@@ -4,7 +4,7 @@ from linearno.data.airfoil import AirfoilConfig
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
 from linearno.data.box import box_of, outside
 from linearno.data.burgers import BurgersConfig
-from linearno.data.cases import CasesConfig
+from linearno.data.cases_config import CasesConfig
 from linearno.data.darcy import DarcyConfig
 from linearno.data.elasticity import ElasticityConfig
 from linearno.data.example_cases import generate_cases

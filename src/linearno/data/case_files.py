@@ -12,7 +12,7 @@ from linearno.core.artifacts import read_json
 from linearno.core.errors import UserError, require
 from linearno.core.randomness import numpy_generator
 from linearno.data.mesh.held import split_unit
-from linearno.data.mesh.jobs import ENDINGS
+from linearno.data.mesh.opened import ENDINGS
 from linearno.data.mesh.wire import Words
 
 TABLES = ("cases.csv", "cases.json")

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from linearno.data.cases import CasesConfig
+from linearno.data.cases_config import CasesConfig
 from linearno.data.look import SURFACE_WORDS, Field, Looked
 
 WIDTH = 100

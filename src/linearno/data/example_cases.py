@@ -14,7 +14,8 @@ from linearno.core.provenance import commit, versions
 from linearno.core.randomness import numpy_generator
 from linearno.data.benchmark import DATASETS, Benchmark
 from linearno.data.card import CARD, Card
-from linearno.data.cases import CasesConfig, open_cases, verify_cases
+from linearno.data.cases import open_cases, verify_cases
+from linearno.data.cases_config import CasesConfig
 from linearno.data.workers import in_order
 from linearno.solvers.pulled_cells import PulledCell, pulled_cell
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from linearno.core.errors import UserError, did_you_mean
 from linearno.data.case_files import CaseFile, Share, Table
-from linearno.data.cases import AXES, READERS, Bad, CasesConfig
+from linearno.data.cases import READERS, Bad
+from linearno.data.cases_config import AXES, CasesConfig
 from linearno.data.mesh.wire import Words
 from linearno.data.reader import Reader, results_of
 

@@ -18,8 +18,9 @@ from linearno.bundle import Bundle, load
 from linearno.core.artifacts import write_text, write_whole
 from linearno.core.errors import UserError
 from linearno.data.case_files import CaseFile, case_file, read_table
-from linearno.data.cases import AXES, Case, CaseReader, CasesConfig
-from linearno.data.mesh.jobs import ARRAYS, ENDINGS
+from linearno.data.case_reader import Case, CaseReader
+from linearno.data.cases_config import AXES, CasesConfig
+from linearno.data.mesh.opened import ARRAYS, ENDINGS
 from linearno.data.mesh.vtk_files import WRITERS
 from linearno.data.mesh.wire import Arrays
 from linearno.data.reader import Reader

@@ -2,120 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
 from . import array_files, vtk_files
 from .derived import derived_inputs
-from .geometry import Surface, axes_of, boundary, cell_dimension, coincident, oriented, part_of, thin_cells
-from .held import Mesh, add_fields, check, mean_over
+from .first_look import look
+from .geometry import Surface, axes_of, boundary, oriented, part_of
+from .held import Mesh, mean_over
+from .opened import ARRAYS, faults_of, is_surface, marks_on, open_mesh
 from .wire import Arrays, Refused, Words
 
-ARRAYS = (".npz", ".h5", ".hdf5", ".csv")
-ENDINGS = (*vtk_files.READERS, *ARRAYS)
 NEAR = 1e-6  # of the extent: a point this near to a surface is on it
-
-
-def open_mesh(path: Path, beside: Path | None) -> Mesh:
-    """The mesh of a file. `beside`: a file with the surface of the case, where there is one."""
-    ending = path.suffix.lower()
-    if ending in vtk_files.READERS:
-        return vtk_files.read_mesh(path)
-    arrays, units = array_files.read_arrays(path)
-    if ending == ".csv" and beside is not None:
-        try:
-            return array_files.mesh_of(arrays, units)
-        except Refused:
-            return _rows_of(vtk_files.read_mesh(beside), arrays)
-    return array_files.mesh_of(arrays, units)
-
-
-def _rows_of(mesh: Mesh, arrays: Arrays) -> Mesh:
-    """A table without coordinates: a row for each triangle of the surface beside it, or for each point."""
-    rows = {len(values) for values in arrays.values()}
-    into = {len(mesh.points): mesh.point, mesh.cell_count: mesh.cell}.get(next(iter(rows), 0))
-    if len(rows) != 1 or into is None:
-        raise Refused(
-            f"has no columns x, y, z and {next(iter(rows), 0)} rows; the surface beside it has "
-            f"{mesh.cell_count} triangles and {len(mesh.points)} points"
-        )
-    add_fields(mesh, into, arrays)
-    return check(mesh)
-
-
-def look(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
-    """What a file holds, in words: its shape, and the range of each field."""
-    mesh = open_mesh(Path(words["path"]), _path(words["beside"]))
-    finite = bool(np.isfinite(mesh.points).all())
-    rim = _rim(mesh) if finite else None
-    fields = [_facts(name, "points", values, rim) for name, values in mesh.point.items()]
-    fields += [_facts(name, "cells", values, None) for name, values in mesh.cell.items()]
-    fields += [
-        _facts(name, "case", values.reshape(1, -1), None) for name, values in mesh.case.items() if values.size
-    ]
-    return {
-        "kind": mesh.kind,
-        "points": len(mesh.points),
-        "cells": mesh.cell_count,
-        "axes": axes_of(mesh.points) if finite else [],
-        "cell_dimension": cell_dimension(mesh),
-        "is_surface": _is_surface(mesh),
-        "open_sides": _open_sides(mesh, _path(words["beside"])) if finite else {},
-        "units": mesh.units,
-        "fields": fields,
-        "faults": _faults(mesh),
-    }, {}
-
-
-def _is_surface(mesh: Mesh) -> bool:
-    """A mesh of faces in space, that is itself the surface of something."""
-    return cell_dimension(mesh) == 2 and len(axes_of(mesh.points)) == 3
-
-
-def _open_sides(mesh: Mesh, beside: Path | None) -> dict[str, int]:
-    """How open the surfaces are that a distance could be measured from."""
-    found = {}
-    if cell_dimension(mesh) > 1 and mesh.points.size:
-        found["own"] = boundary(mesh).open_sides
-    if beside is not None:
-        found["beside"] = oriented(vtk_files.read_grid(beside)).open_sides
-    return found
-
-
-def _facts(name: str, location: str, values: ndarray, rim: ndarray | None) -> Words:
-    columns = values.reshape(len(values), -1).astype(float)
-    good = np.isfinite(columns)
-    low, high = (
-        (np.where(good, columns, worst).__getattribute__(way)(axis=0)).tolist() if good.any() else []
-        for worst, way in ((np.inf, "min"), (-np.inf, "max"))
-    )
-    return {
-        "name": name,
-        "location": location,
-        "components": columns.shape[1],
-        "integer": values.dtype.kind in "iub",
-        "min": low,
-        "max": high,
-        "missing": int((~good).any(axis=1).sum()),
-        "constant": bool(len(columns) and good.all() and (columns == columns[0]).all()),
-        "rim_only": rim is not None and _rim_only(columns, rim),
-    }
-
-
-def _rim(mesh: Mesh) -> ndarray | None:
-    """Which points are on the boundary of a mesh that also has others."""
-    if cell_dimension(mesh) < 2 or _is_surface(mesh):
-        return None
-    marks = _on(mesh, boundary(mesh))
-    return None if marks.all() else marks
-
-
-def _rim_only(columns: ndarray, rim: ndarray) -> bool:
-    """A field that is nothing (0, or no number) but on the boundary."""
-    nothing = (~np.isfinite(columns) | (columns == 0)).all(axis=1)
-    return bool(nothing[~rim].all() and not nothing[rim].all())
 
 
 def read(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
@@ -123,7 +22,7 @@ def read(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
 
     words   path, beside, location, fields, values, derived, surface, mark_surface, tolerate
     """
-    mesh = open_mesh(Path(words["path"]), _path(words["beside"]))
+    mesh = open_mesh(words)
     location = words["location"]
     _require_good(mesh, location, words["tolerate"])
     places = _places(mesh, location)
@@ -142,7 +41,7 @@ def read(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
 
 def probe(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
     """Fields and derived inputs of a mesh at other places, given as `places` (Q, 3)."""
-    mesh = open_mesh(Path(words["path"]), _path(words["beside"]))
+    mesh = open_mesh(words)
     places = arrays["places"].astype(float)
     found: Arrays = {}
     if words["fields"]:
@@ -169,7 +68,7 @@ def table(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
     if path.suffix.lower() in ARRAYS:
         points = array_files.take_points(array_files.read_arrays(path)[0])
     else:
-        points = open_mesh(path, None).points
+        points = open_mesh(words | {"beside": None}).points
     return {}, {"places": points}
 
 
@@ -205,28 +104,10 @@ def _value(mesh: Mesh, name: str) -> ndarray | None:
     return None
 
 
-def _faults(mesh: Mesh) -> dict[str, str]:
-    """What is wrong with the shape of the mesh, by the word with which it may be tolerated."""
-    if not len(mesh.points):
-        return {"empty": "holds no points"}
-    if not np.isfinite(mesh.points).all():
-        return {"coordinates": "has points with NaN or infinite coordinates"}
-    faults = {}
-    if len(thin := thin_cells(mesh)):
-        faults["degenerate"] = (
-            f"{len(thin)} of {mesh.cell_count} cells have no length, area or volume: the first is {thin[0]}"
-        )
-    if len(same := coincident(mesh.points)):
-        faults["duplicates"] = (
-            f"{len(same)} of {len(mesh.points)} points lie where another one does: the first is {same[0]}"
-        )
-    return faults
-
-
 def _require_good(mesh: Mesh, location: str, tolerate: Sequence[str]) -> None:
     if location == "cells" and not mesh.cell_count:
         raise Refused("holds no cells, and the fields are to be those of cells")
-    for fault, what in _faults(mesh).items():
+    for fault, what in faults_of(mesh).items():
         if fault not in tolerate:
             mend = (
                 f"; mend the mesh, or tolerate it: {fault}" if fault in ("degenerate", "duplicates") else ""
@@ -243,10 +124,9 @@ def _places(mesh: Mesh, location: str) -> ndarray:
 def _surface(mesh: Mesh, words: Words) -> Surface:
     choice = words["surface"]
     if choice == "beside":
-        path = _path(words["beside"])
-        if path is None:
+        if words["beside"] is None:
             raise Refused("has no surface beside it; expected an .stl file of the same name")
-        return oriented(vtk_files.read_grid(path))
+        return oriented(vtk_files.read_grid(Path(words["beside"])))
     if choice == "own":
         return boundary(mesh)
     marks = mesh.point.get(choice)
@@ -262,21 +142,14 @@ def _derived(words: Words, places: ndarray, surface: Surface) -> Arrays:
 
 def _marks(mesh: Mesh, location: str, places: ndarray, surface: Surface, choice: str) -> ndarray:
     """Which places are on the surface."""
-    if _is_surface(mesh) and choice == "own":
+    if is_surface(mesh) and choice == "own":
         return np.ones(len(places), dtype=bool)
     if location == "cells":
         raise Refused("a field of the surface alone is one of points, here fields are those of cells")
     if choice == "beside":
         near = derived_inputs(["unsigned_distance"], places, surface, body=True)["unsigned_distance"]
         return near <= NEAR * np.ptp(places, axis=0).max()
-    return _on(mesh, surface)
-
-
-def _on(mesh: Mesh, surface: Surface) -> ndarray:
-    marks = np.zeros(len(mesh.points), dtype=bool)
-    assert surface.origin is not None
-    marks[surface.origin] = True
-    return marks
+    return marks_on(mesh, surface)
 
 
 def _sampled(mesh: Mesh, places: ndarray, names: Sequence[str]) -> tuple[ndarray, Arrays]:
@@ -298,7 +171,3 @@ def _sampled(mesh: Mesh, places: ndarray, names: Sequence[str]) -> tuple[ndarray
     sampled = pyvista.PolyData(places).sample(grid)
     inside = np.asarray(sampled.point_data["vtkValidPointMask"]).astype(bool)
     return inside, {name: np.asarray(sampled.point_data[name]) for name in there}
-
-
-def _path(text: Any) -> Path | None:
-    return None if text is None else Path(text)
