@@ -63,6 +63,16 @@ def test_curved_cells_have_their_own_boundary_too(tmp_path):
     assert (arrays["surface"] == (distance < 1e-6)).all()
 
 
+def test_normals_point_out_even_of_cells_that_are_turned_inside_out(tmp_path):
+    grid = box(4)
+    corners = np.asarray(grid.cell_connectivity).reshape(-1, 8)
+    turned = pyvista.UnstructuredGrid({grid.celltypes[0]: corners[:, [1, 0, 3, 2, 5, 4, 7, 6]]}, grid.points)
+    for name, mesh in (("a", grid), ("b", turned)):
+        mesh.save(tmp_path / f"{name}.vtu")
+    one, other = (derived(tmp_path / f"{name}.vtu", "normals")[1] for name in "ab")
+    np.testing.assert_allclose(one, other, atol=1e-9)
+
+
 def test_around_a_disc_distances_and_normals_near_those_of_its_circles_and_curvature_is_that(tmp_path):
     worst = []
     for n in (10, 20):

@@ -9,11 +9,13 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from linearno.core.errors import UserError
 from linearno.core.randomness import torch_generator
+from linearno.data import FieldSpec
 from linearno.data.benchmark import FieldData
 from linearno.data.scaler import Scaler
 from linearno.metrics import relative_l2
-from linearno.training import LossConfig, TrainingConfig, predict
-from linearno.training.fit import hold_out
+from linearno.models import LinearNO
+from linearno.training import LossConfig, TrainingConfig, fit, predict
+from linearno.training.fit import channel_scale, hold_out
 from linearno.training.history import read_history
 
 SHORT = TrainingConfig(epochs=3, batch=4, schedule="constant")
@@ -208,3 +210,26 @@ def test_bf16_trains(tmp_path):
 def test_a_model_without_blocks_cannot_run_them_again(tmp_path):
     with pytest.raises(UserError, match=r"training\.recompute=true: Tiny has no blocks"):
         tiny_fit(tmp_path, EVERYTHING.model_copy(update={"recompute": True}))
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_with_a_scaled_loss_training_does_not_depend_on_units(tmp_path, partial):
+    torch.manual_seed(0)
+    fields = torch.randn(6, 20, 2)
+    if partial:
+        fields[:, 5:, 1] = torch.nan  # known at a few points
+    spec = FieldSpec(coords=("x", "y"), outputs=("u", "v"), scaled=("outputs",))
+    spec = spec.model_copy(update={"partial": ("v",) if partial else ()})
+    config = TrainingConfig(epochs=4, batch=3, schedule="constant", loss=LossConfig(scaled=True))
+    coords, losses = torch.rand(20, 2), []
+    for unit in (1.0, 1e5):
+        data = FieldData(spec, coords, None, fields * torch.tensor([1.0, unit]))
+        scaler, folder = Scaler.fit(spec, data.everything()), tmp_path / str(unit)
+        torch.manual_seed(0)
+        model = LinearNO(coords=2, outputs=2, width=8, depth=1, heads=2, slices=3)
+        fit(model, scaler, data, config, seed=0, device=CPU, folder=folder, fingerprint="")
+        losses.append([record.loss for record in history(folder)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    if partial:
+        known = channel_scale(scaler, data) / scaler.outputs.std
+        torch.testing.assert_close(known, torch.tensor([1.0, 0.25]).sqrt())

@@ -30,6 +30,8 @@ app = typer.Typer(
     name="linearno",
     help="Neural operators by linear attention: solve, learn, ask, look.\n\n"
     "New here?  linearno demo, and then linearno gallery\n\n"
+    "Your own simulations:  linearno init FOLDER  →  linearno train dataset.yaml  →  "
+    "linearno predict RUN mesh.vtu\n\n"
     "The way of a run:  linearno data generate darcy  →  linearno train darcy/linearno  →  "
     "linearno report runs/darcy-linearno",
     no_args_is_help=True,
