@@ -22,6 +22,7 @@ from linearno.solvers.pulled_cells import PulledCell, pulled_cell
 UNITS = {"displacement": "mm", "stress": "MPa", "angle": "degree"}
 RESOLUTION = 10
 PLAN = "plan.json"
+FEW = 500  # plates, that one process makes before others have started
 
 
 def generate_cases(
@@ -43,9 +44,15 @@ def generate_cases(
     with alone_in(writable_folder(root)):
         _begin(root / PLAN, facts)
         todo = [i for i in range(sum(sizes.values())) if not _path(root, i).exists()]
-        with closing(in_order(partial(_write, root, seed, resolution), todo, workers)) as written:
-            for _ in written:
+        write = partial(_write, root, seed, resolution)
+        if len(todo) <= FEW or workers == 1:
+            for number in todo:
+                write(number)
                 tick(1)
+        else:
+            with closing(in_order(write, todo, workers)) as written:
+                for _ in written:
+                    tick(1)
         write_json(root / CARD, _card(facts | {"sizes": sizes}).model_dump(mode="json"))
 
 
