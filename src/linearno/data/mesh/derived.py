@@ -4,6 +4,8 @@ At any place they are those of the point of the surface that is nearest. Axes: Q
 """
 
 from collections.abc import Sequence
+from math import dist
+from typing import Any, cast
 
 import numpy as np
 from numpy import ndarray
@@ -68,11 +70,39 @@ def curvature(surface: Surface) -> ndarray:
 
 
 def _nearest(places: ndarray, surface: Surface) -> tuple[ndarray, ndarray]:
-    """The nearest point of the surface to each place, and the face that it lies on."""
-    face, nearest = _polydata(surface).find_closest_cell(
-        np.asarray(places, dtype=float), return_closest_point=True
-    )
-    return np.asarray(nearest).reshape(-1, 3), np.asarray(face).reshape(-1)
+    """The nearest point of the surface to each place, and the face that it lies on.
+
+    Places are asked along a curve that stays near itself: the answer for one bounds how far to search for the
+    next, which is several times faster than a search without a bound.
+    """
+    from vtkmodules.vtkCommonCore import reference
+    from vtkmodules.vtkCommonDataModel import vtkCellLocator, vtkGenericCell
+
+    locator: Any = vtkCellLocator()
+    locator.SetDataSet(_polydata(surface))
+    locator.BuildLocator()
+    cell, point, last = vtkGenericCell(), [0.0, 0.0, 0.0], surface.points[0].tolist()
+    face, part, square, inside = [cast(Any, reference(value)) for value in (0, 0, 0.0, 0)]
+    nearest, faces = np.empty((len(places), 3)), np.empty(len(places), dtype=int)
+    for number in _along_a_curve(places).tolist():
+        place = places[number].tolist()
+        reach = dist(place, last) * (1 + 1e-9)
+        if not locator.FindClosestPointWithinRadius(place, reach, point, cell, face, part, square, inside):
+            locator.FindClosestPoint(place, point, cell, face, part, square)
+        last = point.copy()
+        nearest[number], faces[number] = last, face.get()
+    return nearest, faces
+
+
+def _along_a_curve(places: ndarray, bits: int = 10) -> ndarray:
+    """An order in which places follow others that are near: by their bits, x, y and z in turn (Morton)."""
+    size = np.ptp(places, axis=0).max(initial=0) or 1.0
+    steps = ((places - places.min(axis=0, initial=np.inf)) / size * (2**bits - 1)).astype(np.int64)
+    key = np.zeros(len(places), dtype=np.int64)
+    for bit in range(bits):
+        for axis in range(3):
+            key |= ((steps[:, axis] >> bit) & 1) << (3 * bit + axis)
+    return np.argsort(key, kind="stable")
 
 
 def _inside(places: ndarray, surface: Surface) -> ndarray:
