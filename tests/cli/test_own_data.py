@@ -9,14 +9,16 @@ import sys
 import numpy as np
 import pytest
 import pyvista
+import torch
 import yaml
 from vtkmodules.vtkCommonCore import vtkDataArray
 
 from examples import own_data
-from linearno import load
-from linearno.core.config import override
+from linearno import LinearNO, load
+from linearno.bundle import Bundle
+from linearno.core.config import override, write_yaml
 from linearno.core.registry import Registry
-from linearno.data import generate_cases
+from linearno.data import FieldSpec, Sample, Scaler, generate_cases
 from linearno.recipes import RECIPES
 from linearno.recipes.gallery import Exhibit
 from linearno.serve import predict_mesh, query_mesh
@@ -365,6 +367,56 @@ class TestBadMeshes:
         )
         assert "its surface is not closed" in line
         assert not (tmp_path / "r").exists()
+
+
+def test_a_model_of_arrays_finds_its_inputs_on_a_mesh_by_their_names(tmp_path):
+    spec = FieldSpec(coords=("x", "y"), inputs=("p",), outputs=("q", "T"), scaled=("inputs",))
+    samples = Sample(torch.rand(2, 30, 2), torch.rand(2, 30, 1), torch.rand(2, 30, 2))
+    model = LinearNO(coords=2, inputs=1, outputs=2, width=8, depth=1, heads=2, slices=4)
+    Bundle(model, Scaler.fit(spec, samples), spec, None, "elasticity/linearno", 0).save(tmp_path / "run")
+    write_yaml(tmp_path / "run" / "config.yaml", RECIPES["elasticity/linearno"]())
+    mesh = plane(4)
+    mesh.save(tmp_path / "a.vtu")
+    errors = predict_mesh(tmp_path / "run", tmp_path / "a.vtu", tmp_path / "b.vtu")
+    assert set(errors) == {"q"}  # of cells: compared at the points
+    answer = load(tmp_path / "run").predict(
+        torch.from_numpy(np.asarray(mesh["p"], np.float32))[None, :, None],
+        torch.from_numpy(np.asarray(mesh.points, np.float32)[None, :, :2].copy()),
+    )
+    np.testing.assert_allclose(pyvista.read(tmp_path / "b.vtu")["T_predicted"], answer[0, :, 1], rtol=1e-5)
+
+
+def test_a_model_tied_to_its_grid_is_not_asked_about_a_mesh(tiny_run, tmp_path):
+    mesh = plane(4)
+    mesh.point_data["coeff"] = np.ones(mesh.n_points)
+    mesh.save(tmp_path / "a.vtu")
+    assert "81 points" in refused("predict", tiny_run, tmp_path / "a.vtu", "-o", tmp_path / "b.vtu")
+
+
+@pytest.mark.parametrize("height", [0.0, 3.0])
+def test_probes_of_a_plane_mesh_lie_in_its_plane_whichever_that_is(tmp_path, height):
+    root = tmp_path / "cases"
+    root.mkdir()
+    for n in (4, 5, 6, 7):
+        mesh = plane(n)
+        x, y, _ = np.asarray(mesh.points).T
+        mesh.points = np.stack([x, np.full_like(x, height), y], axis=1)
+        mesh.point_data.remove("U")
+        mesh.save(root / f"{n}.vtu")
+    flags = ["--targets", "q", "--inputs", "p", "--derived", "distance"]
+    code, output = linearno("init", root, "--out", tmp_path / "d.yaml", *flags)
+    assert code == 0, output
+    assert yaml.safe_load((tmp_path / "d.yaml").read_text())["coords"] == ["x", "z"]
+    code, output = linearno("train", tmp_path / "d.yaml", *SET, "--out", tmp_path / "run", "--device", "cpu")
+    assert code == 0, output
+    (tmp_path / "probes.csv").write_text("x,z\n0.25,0.5\n")
+    arguments = ["query", tmp_path / "run", root / "5.vtu", "--points", tmp_path / "probes.csv"]
+    code, output = linearno(*arguments, "-o", tmp_path / "v.csv")
+    assert code == 0, output
+    (row,) = csv.DictReader((tmp_path / "v.csv").open())
+    assert (row["x"], row["z"]) == ("0.25", "0.5")
+    expected = query_mesh(tmp_path / "run", root / "5.vtu", np.array([[0.25, 99.0, 0.5]]))
+    assert float(row["q"]) == pytest.approx(float(expected[0, 0]), rel=1e-5)
 
 
 def test_the_gallery_has_a_card_for_meshes_of_any_size(tmp_path, monkeypatch):

@@ -59,6 +59,9 @@ class TestFiles:
         assert same == test
         assert set(fewer) < set(train)
 
+    def test_one_pattern_is_a_list_of_one(self):
+        assert CasesConfig.make({"targets": ["p"], "test": "wing_*"}).test == ("wing_*",)
+
     def test_a_split_by_patterns_goes_by_name(self, folder):
         train, test = split_cases(find_cases(folder), ("plane_0*",), ("*_1[02]",), 0)
         assert [case.name for case in test] == ["plane_10", "plane_12"]
@@ -196,6 +199,7 @@ class TestRefused:
             ({"targets": ["p"], "surface_targets": ["q"]}, "'q' is not one of the targets"),
             ({"targets": ["p"], "test": 1.5}, "expected a fraction up to 1.0"),
             ({"targets": ["p"], "coords": ["x", "x"]}, "two or three different axes"),
+            ({"targets": ["p", "x"]}, "field names must be distinct"),
             ({"targets": ["p"], "trgets": ["p"]}, "trgets: no such field; did you mean 'targets'"),
         ],
     )

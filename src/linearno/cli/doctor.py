@@ -15,6 +15,7 @@ from linearno.ops.choice import kernels_work_on
 
 EXTRAS = {
     "gpu": ("triton", "fused kernels on a GPU; CUDA builds of torch bring it"),
+    "mesh": ("pyvista", "VTK, VTU, VTP and STL files in and out"),
     "export": ("onnxscript", "ONNX files out"),
     "track": ("tensorboard", "training curves in TensorBoard"),
     "dev": ("pytest", "running the tests"),

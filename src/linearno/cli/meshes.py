@@ -19,7 +19,6 @@ from linearno.serve.meshes import (
     Answer,
     MeshModel,
     ending_for,
-    in_space,
     require_writable,
     write_summary,
 )
@@ -206,7 +205,7 @@ def query(
         how = How(given or [], False, tolerate, memory, device)
         model = how.open(run)
         with Reader() as reader:
-            places = in_space(reader.ask("table", points)[1]["places"])
+            places = reader.ask("table", points)[1]["places"]
             values = model.query(reader, file, places, how.numbers)
         axes = places[:, ["xyz".index(axis) for axis in model.config.coords]]
         text = io.StringIO()

@@ -11,7 +11,7 @@ import torch
 
 from linearno.core.version import VERSION
 
-PACKAGES = ("torch", "numpy", "scipy", "h5py", "safetensors", "pydantic", "matplotlib", "triton")
+PACKAGES = ("torch", "numpy", "scipy", "h5py", "safetensors", "pydantic", "matplotlib", "triton", "vtk")
 
 
 def package_version(name: str) -> str | None:

@@ -163,11 +163,11 @@ def split_cases(
     drawn = [free[i] for i in order]
     if tested is None:
         assert not isinstance(test, tuple)
-        count = _count(test, len(cases))
+        count = count_of(test, len(cases))
         tested, drawn = drawn[:count], drawn[count:]
     if learned is None:
         assert not isinstance(train, tuple)
-        learned = drawn[: _count(train, len(drawn))]
+        learned = drawn[: count_of(train, len(drawn))]
     for what, part in (("train", learned), ("test", tested)):
         if not part:
             raise UserError(
@@ -181,7 +181,8 @@ def split_cases(
     return sorted(learned, key=_name), sorted(tested, key=_name)
 
 
-def _count(share: int | float, total: int) -> int:
+def count_of(share: int | float, total: int) -> int:
+    """A number of cases, or a fraction of them."""
     return share if isinstance(share, int) else max(1, round(share * total))
 
 

@@ -2,13 +2,13 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, model_validator
 
 from linearno.core.config import read_yaml
 from linearno.data.benchmark import DataConfig
-from linearno.data.case_files import Share
+from linearno.data.case_files import Share, count_of
 from linearno.data.sample import FieldSpec
 
 Axis = Literal["x", "y", "z"]
@@ -28,7 +28,11 @@ def _a_share(share: Share) -> Share:
     return share
 
 
-ShareOf = Annotated[Share, AfterValidator(_a_share)]
+def _patterns(share: Any) -> Any:
+    return (share,) if isinstance(share, str) else share
+
+
+ShareOf = Annotated[Share, BeforeValidator(_patterns), AfterValidator(_a_share)]
 
 
 class CasesConfig(DataConfig):
@@ -56,13 +60,9 @@ class CasesConfig(DataConfig):
     @property
     def sizes(self) -> dict[str, int]:
         """Of an example that is still to be made."""
-
-        shares = {"test": self.test, "train": self.train}
-        left, sizes = EXAMPLE, {}
-        for split, share in shares.items():
-            sizes[split] = (
-                share if isinstance(share, int) else left if isinstance(share, tuple) else int(share * left)
-            )
+        sizes, left = {}, EXAMPLE
+        for split, share in (("test", self.test), ("train", self.train)):
+            sizes[split] = count_of(0.5 if isinstance(share, tuple) else share, left)
             left -= sizes[split]
         return sizes
 
@@ -86,6 +86,7 @@ class CasesConfig(DataConfig):
             )
         if len(self.coords) < 2 or len(set(self.coords)) < len(self.coords):
             raise ValueError(f"coords: expected two or three different axes, got {list(self.coords)}")
+        self.spec  # noqa: B018 (an error now if two channels have one name)
         return self
 
     def channels(self, field: str) -> tuple[str, ...]:
@@ -104,14 +105,16 @@ class CasesConfig(DataConfig):
             for channel in channels
             if field in self.units
         }
-        return FieldSpec(
-            coords=self.coords,
-            inputs=tuple(channel for field in given for channel in fields[field]),
-            outputs=tuple(channel for field in self.targets for channel in fields[field]),
-            units=units,
-            scaled=("coords", "inputs", "outputs"),
-            vectors={field: channels for field, channels in fields.items() if channels != (field,)},
-            partial=tuple(channel for field in self.surface_targets for channel in fields[field]),
+        return FieldSpec.make(
+            {
+                "coords": self.coords,
+                "inputs": [channel for field in given for channel in fields[field]],
+                "outputs": [channel for field in self.targets for channel in fields[field]],
+                "units": units,
+                "scaled": ("coords", "inputs", "outputs"),
+                "vectors": {field: channels for field, channels in fields.items() if channels != (field,)},
+                "partial": [channel for field in self.surface_targets for channel in fields[field]],
+            }
         )
 
 

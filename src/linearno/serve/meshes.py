@@ -123,13 +123,22 @@ class MeshModel:
         self,
         reader: Reader,
         file: CaseFile,
-        places: Float[ndarray, "Q 3"],
+        places: Float[ndarray, "Q X"],
         given: Mapping[str, float] | None = None,
     ) -> Float[ndarray, "Q C"]:
-        """The outputs of a case at any places; fields that the model is told are taken from the mesh."""
-        source = self.source(file, given)
-        case, inputs = source.read(reader, file, truth=False), source.at(reader, file, places)
-        axes = [AXES.index(axis) for axis in self.config.coords]
+        """The outputs of a case at any places (x, y, z), or in the coordinates of the model.
+
+        Fields that the model is told are taken from the mesh.
+        """
+        source, axes = self.source(file, given), [AXES.index(axis) for axis in self.config.coords]
+        if places.shape[1] not in (3, len(axes)):
+            raise UserError(
+                f"places have {places.shape[1]} coordinates, expected {', '.join(self.config.coords)}"
+            )
+        if places.shape[1] < 3:
+            flat, places = places, np.zeros((len(places), 3))
+            places[:, axes] = flat
+        case, inputs = source.read(reader, file, truth=False), source.at(reader, file, places.astype(float))
         sample, here = case.sample(), torch.from_numpy(places[:, axes].astype(np.float32))
         told = None if sample.inputs is None else sample.inputs[None]
         field = self.bundle.encode(sample.coords[None], told, memory=self.memory or MEMORY)
@@ -219,12 +228,7 @@ def query_mesh(
     """What the model says of a mesh at any places (Q, 2 or 3), in physical units."""
     model = MeshModel.open(Path(run), device)
     with Reader() as reader:
-        return model.query(reader, case_file(Path(mesh)), in_space(places), given)
-
-
-def in_space(places: Float[ndarray, "Q X"]) -> Float[ndarray, "Q 3"]:
-    """Points with three coordinates; those in a plane have z = 0."""
-    return np.pad(np.asarray(places, dtype=float), ((0, 0), (0, 3 - places.shape[1])))
+        return model.query(reader, case_file(Path(mesh)), places, given)
 
 
 def write_summary(path: Path, answers: list[Answer], skipped: Mapping[str, str]) -> None:

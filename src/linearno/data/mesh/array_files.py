@@ -38,19 +38,10 @@ def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
 def mesh_of(arrays: Arrays, units: dict[str, str]) -> Mesh:
     """The arrays as a mesh, by the names and shapes that the head of this file describes."""
     rest, units = dict(arrays), dict(units)
-    points = take_points(rest)
-    given = points.shape[1]
-    if given < 3:
-        points = np.pad(points, ((0, 0), (0, 3 - given)))
+    points, given = take_points(rest)
     mesh = Mesh(points, "arrays", cells=_cells(rest.pop("cells", None), given), units=units)
-    into = (
-        {len(points): mesh.point}
-        if mesh.cells is None
-        else {
-            mesh.cell_count: mesh.cell,
-            len(points): mesh.point,
-        }
-    )
+    into = {} if mesh.cells is None else {mesh.cell_count: mesh.cell}
+    into[len(points)] = mesh.point
     for name, values in rest.items():
         if values.ndim and values.shape[0] in into and values.size > 1:
             add_fields(mesh, into[values.shape[0]], {name: values})
@@ -62,14 +53,15 @@ def mesh_of(arrays: Arrays, units: dict[str, str]) -> Mesh:
     return check(mesh)
 
 
-def take_points(arrays: Arrays) -> ndarray:
-    """Remove the coordinates from the arrays."""
+def take_points(arrays: Arrays) -> tuple[ndarray, int]:
+    """Remove the coordinates from the arrays: (N, 3), and how many of them are given; others are 0."""
     for name in list(arrays):
         if name.lower() in PLACES:
             points = arrays.pop(name)
             if points.ndim != 2 or points.shape[1] not in (2, 3):
                 raise Refused(f"{name} has shape {points.shape}; expected (points, 2) or (points, 3)")
-            return points.astype(float)
+            given = points.shape[1]
+            return np.pad(points.astype(float), ((0, 0), (0, 3 - given))), given
     columns = {split_unit(name)[0].lower(): name for name in arrays}
     axes = [columns[axis] for axis in AXES if axis in columns]
     if len(axes) < 2 or any(arrays[axis].shape != arrays[axes[0]].shape for axis in axes):
@@ -77,7 +69,9 @@ def take_points(arrays: Arrays) -> ndarray:
             f"has no coordinates; expected one of {', '.join(PLACES)} with shape (points, 2 or 3), or x, y "
             f"and z; it holds {', '.join(arrays) or 'nothing'}"
         )
-    return np.stack([arrays.pop(axis).reshape(-1).astype(float) for axis in axes], axis=1)
+    zeros = np.zeros(arrays[axes[0]].size)
+    found = {axis: arrays.pop(columns[axis]).reshape(-1) for axis in AXES if axis in columns}
+    return np.stack([found.get(axis, zeros).astype(float) for axis in AXES], axis=1), len(axes)
 
 
 def _cells(corners: ndarray | None, given: int) -> Cells | None:

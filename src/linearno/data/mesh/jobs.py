@@ -9,7 +9,7 @@ from numpy import ndarray
 from . import array_files, vtk_files
 from .derived import derived_inputs
 from .first_look import look
-from .geometry import Surface, axes_of, boundary, oriented, part_of
+from .geometry import AXES, Surface, axes_of, boundary, oriented, part_of
 from .held import Mesh, mean_over
 from .opened import ARRAYS, faults_of, is_surface, marks_on, open_mesh
 from .wire import Arrays, Refused, Words
@@ -42,7 +42,9 @@ def read(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
 def probe(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
     """Fields and derived inputs of a mesh at other places, given as `places` (Q, 3)."""
     mesh = open_mesh(words)
-    places = arrays["places"].astype(float)
+    places, axes = arrays["places"].astype(float), axes_of(mesh.points)
+    flat = [number for number, axis in enumerate(AXES) if axis not in axes]
+    places[:, flat] = mesh.points[0, flat]  # in the plane of a plane mesh, wherever that is
     found: Arrays = {}
     if words["fields"]:
         inside, sampled = _sampled(mesh, places, words["fields"])
@@ -66,7 +68,7 @@ def table(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
     """The points of a table, an array file or a mesh, to be asked about."""
     path = Path(words["path"])
     if path.suffix.lower() in ARRAYS:
-        points = array_files.take_points(array_files.read_arrays(path)[0])
+        points, _ = array_files.take_points(array_files.read_arrays(path)[0])
     else:
         points = open_mesh(words | {"beside": None}).points
     return {}, {"places": points}
