@@ -129,7 +129,7 @@ def meshes() -> RunConfig:
         globals=("angle",),
         surface="own",
         derived=("distance", "normals"),
-        units={"stress": "MPa", "displacement": "mm", "angle": "degree"},
+        units={"x": "m", "y": "m", "stress": "MPa", "displacement": "mm", "angle": "degree"},
         train=200,
         test=20,
     )
