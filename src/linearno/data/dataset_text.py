@@ -57,9 +57,7 @@ def dataset_text(config: CasesConfig, looked: Looked) -> str:
             "any), normals and curvature (those of the nearest point of it)."
         ),
         _lines(values, "derived"),
-        _words(
-            "Units, of the coordinates too. A file that tells another one for a field of this name is refused."
-        ),
+        _words("Units, of the coordinates too. A file that tells another one for a field is refused."),
         _lines(values, "units"),
         _words(
             "How to split. A fraction (0.2) or a number of cases (10) is drawn at random, the same for the "
