@@ -10,6 +10,7 @@ import torch
 
 from linearno import CrossLinearNO, LinearNO, Transolver
 from linearno.ops import backend
+from linearno.ops.beside import weights_beside
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SLOW = pytest.mark.skipif(DEVICE.type == "cpu", reason="takes minutes in Triton's interpreter")
@@ -50,6 +51,20 @@ def test_a_model_answers_and_learns_the_same_with_kernels(kind):
         torch.testing.assert_close(fused[1][name], grad, rtol=1e-3, atol=2e-4 * grad.abs().max().item())
     with torch.no_grad(), backend("kernel"):
         torch.testing.assert_close(model(*asked), plain[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_made_on_a_second_stream_are_the_same_to_the_bit(kind):
+    """Also those of tied projections, which are used twice and added there."""
+    model, *asked = build(kind)
+    in_line = answer(model, asked, "kernel")[1]
+    with weights_beside(DEVICE):
+        answered = answer(model, asked, "kernel")[1]
+    torch.cuda.synchronize()
+    beside = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert beside.keys() == answered.keys() == in_line.keys()
+    assert all(torch.equal(beside[name], grad) for name, grad in in_line.items())
 
 
 @pytest.mark.parametrize("kind", ["LinearNO on points", "Transolver on points"])

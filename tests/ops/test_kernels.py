@@ -36,6 +36,7 @@ SHAPES = [
     (1, 33, 1, 16, 256),
     (1, 97, 2, 32, 32),
     (1, 20, 1, 64, 129),
+    (1, 17, 40, 8, 9),
 ]
 
 
@@ -65,7 +66,8 @@ def agrees(work, leaves, *, floor, draws=3):
     """Value and gradients are at most WORSE times as far from float64 as plain PyTorch's, and twice the same.
 
     Errors are pooled over a few inputs. `floor` is the rounding of the type: below it they are luck. So are
-    those of a few numbers, which are sums of many that cancel: these must be right to a thousand roundings.
+    those of a few numbers, which are sums of many that cancel: these must be right to a thousand roundings or
+    three times as far off as plain PyTorch's. Where there are many heads, their scales are many numbers.
     """
     pooled = []
     for _ in range(draws):
@@ -84,7 +86,8 @@ def agrees(work, leaves, *, floor, draws=3):
     ours, theirs = torch.tensor(pooled).square().mean(dim=0).sqrt()
     few = torch.tensor([right.numel() <= 8 for right in true])
     luck = torch.where(few, 1000 * floor if floor < 1e-4 else 0.1, floor)
-    bound = WORSE[leaves[0].dtype] * torch.maximum(theirs, luck)
+    worse = torch.where(few, 3.0, WORSE[leaves[0].dtype])
+    bound = worse * torch.maximum(theirs, luck)
     assert (ours <= bound).all(), f"ours {ours.tolist()}, plain {theirs.tolist()}"
 
 

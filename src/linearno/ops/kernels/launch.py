@@ -11,6 +11,7 @@ INTERPRETED = 2  # processors of a device that is a Python loop
 LOG2E = tl.constexpr(1.4426950216293335)  # as float32 has it, and what that leaves out
 LOG2E_REST = tl.constexpr(1.9259629911266175e-08)
 LN2 = tl.constexpr(0.6931471805599453)
+SUMS = tl.constexpr(4)
 
 
 @triton.jit
@@ -37,7 +38,8 @@ def exp(x, EXACT: tl.constexpr = False):
 def multiply(a, b, more, PRODUCT: tl.constexpr):
     """a b + more with sums in float32. Triton's interpreter has no bf16 product: "wide" takes its place.
 
-    "careful" takes a float32 product as several sums: one long sum would round more than PyTorch's.
+    "careful" takes a float32 product as several sums: one long sum would round more than PyTorch's. They are
+    the same sums for a b and for bᵀ aᵀ, so that scores are the same to the bit on the way forth and back.
     """
     if PRODUCT == "wide":
         total = tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
@@ -47,11 +49,13 @@ def multiply(a, b, more, PRODUCT: tl.constexpr):
         total = tl.dot(_round(a), _round(b), input_precision="tf32")
     elif PRODUCT == "careful":
         total = tl.zeros([a.shape[0], b.shape[1]], tl.float32)
-        SUMS: tl.constexpr = 4 if a.numel <= 4096 else 2
         one = tl.full(total.shape, 1.0, tl.float32)
+        own = tl.arange(0, a.shape[1]) % SUMS
         for part in tl.static_range(SUMS):
-            own = tl.arange(0, a.shape[1])[None, :] % SUMS == part
-            here = tl.dot(tl.where(own, a, 0.0), b, input_precision="ieee")
+            if a.numel <= b.numel:
+                here = tl.dot(tl.where((own == part)[None, :], a, 0.0), b, input_precision="ieee")
+            else:
+                here = tl.dot(a, tl.where((own == part)[:, None], b, 0.0), input_precision="ieee")
             total = tl.fma(here, one, total)  # a plain + would join the sums into one again
     else:
         total = tl.dot(a, b, input_precision="ieee")
