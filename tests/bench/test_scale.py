@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from linearno.bench import bench_growth, bench_predict, bench_query, bench_train
-from linearno.bench.scale import Setup, exponent
+from linearno.bench.scale import Setup, exponent, straight_line
 from linearno.bench.timing import resident_mib
 from linearno.core.records import read_record, write_record
 from linearno.report.scale import growth_table, scale_table
@@ -51,6 +51,12 @@ def test_growth_is_a_row_for_each_size_and_a_fit():
     assert [row["points"] for row in record.details["rows"]] == [300, 1000, 3000]
     assert all(len(row["seconds"]) == 2 for row in record.details["rows"])
     assert f"time as N^{record.value:.2f}" in growth_table({record.id: record})
+
+
+def test_memory_is_fitted_by_a_straight_line_whose_parts_are_not_negative():
+    sizes = [10**4, 10**5, 10**6]
+    assert straight_line(sizes, [2e7 + 512 * n for n in sizes]) == pytest.approx((2e7, 512.0))
+    assert straight_line(sizes, [512 * n - 1e6 for n in sizes])[0] == 0.0
 
 
 def test_the_command_writes_records_and_a_picture(tmp_path):

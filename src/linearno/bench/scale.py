@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import nnls
 from torch import Tensor
 
 from linearno.bench.step import StepCase, our_step
@@ -184,7 +185,10 @@ def bench_train(id: str, points: int, setup: Setup) -> Record:
 
 
 def bench_growth(id: str, sizes: Sequence[int], setup: Setup) -> Record:
-    """Time and memory at growing meshes; the value is the exponent of the time, fitted over all of them."""
+    """Time and memory at growing meshes; the value is the exponent of the time, fitted over all of them.
+
+    Memory is what one chunk takes, and so much for each point: the second part has an exponent too.
+    """
     streamer = setup.streamer()
     found = measure(setup, *(_prediction(streamer, points) for points in sizes))
     rows = [
@@ -192,12 +196,22 @@ def bench_growth(id: str, sizes: Sequence[int], setup: Setup) -> Record:
         for points, one in zip(sizes, found, strict=True)
     ]
     exponents = {"time": exponent(sizes, [one.median for one in found])}
-    if taken := [one.bytes for one in found if one.bytes]:
-        exponents["memory"] = exponent(sizes, taken)
     details = {**setup.facts(), "rows": rows, "exponents": exponents}
+    taken = [one.bytes for one in found if one.bytes]
+    if len(taken) == len(sizes) > 2:
+        fixed, each = straight_line(sizes, taken)
+        details["memory"] = {"fixed": fixed, "a_point": each}
+        exponents["memory"] = exponent(sizes, [max(1.0, size - fixed) for size in taken])
     return new_record(
         id, exponents["time"], "exponent of time over points", device=setup.device, details=details
     )
+
+
+def straight_line(sizes: Sequence[int], values: Sequence[float]) -> tuple[float, float]:
+    """a and b of the nearest a + b N, by relative errors; none is negative."""
+    weights = 1 / np.asarray(values)
+    found, _ = nnls(np.stack([weights, weights * np.asarray(sizes)], axis=1), np.ones(len(weights)))
+    return float(found[0]), float(found[1])
 
 
 def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:

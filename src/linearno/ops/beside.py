@@ -2,7 +2,7 @@
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -42,9 +42,17 @@ class Side:
         self.uses.clear()
         self.waiting.clear()
 
-    def start(self, work: Callable[[], tuple[Tensor, ...]], read: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def start(self, work: Callable[[], tuple[Any, ...]], read: tuple[Tensor, ...]) -> tuple[Any, ...]:
         self.wait(LAST - 1)
         self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+        with torch.cuda.stream(self.stream):
+            result = work()
+            self.reading.append((self.stream.record_event(), read))
+        return result
+
+    def go_on(self, work: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """More of the piece that was started last."""
+        _, read = self.reading.pop()
         with torch.cuda.stream(self.stream):
             result = work()
             self.reading.append((self.stream.record_event(), read))
@@ -59,11 +67,23 @@ class Side:
     def can_wait(self, leaf: int) -> bool:
         """Whether nobody needs this parameter's gradient before the end of the pass: autograd adds nothing to
         it, since it is used once, or since `join` adds."""
-        first, *others = self.uses[leaf]
-        return not others or (first is not None and all(view == first for view in others))
+        views = self.uses[leaf]
+        return len(views) == 1 or (len(set(views)) == 1 and views[0] is not None)
 
-    def add(self, leaf: int, gradient: Tensor) -> Tensor | None:
-        """The sum with those of the earlier uses, None before the last one."""
+    def shares(self, leaf: int) -> bool:
+        """Whether it waits, or has to, for gradients of other uses."""
+        return leaf in self.waiting or (len(self.uses[leaf]) > 1 and self.can_wait(leaf))
+
+    def add(self, leaves: tuple[Use | None, ...], gradients: tuple[Tensor | None, ...]) -> tuple[Any, ...]:
+        """The gradients of parameters used more than once as their sum, None before the last one."""
+        return tuple(
+            self._sum(use.leaf, gradient)
+            if use is not None and gradient is not None and use.counted and self.shares(use.leaf)
+            else gradient
+            for use, gradient in zip(leaves, gradients, strict=True)
+        )
+
+    def _sum(self, leaf: int, gradient: Tensor) -> Tensor | None:
         if leaf in self.waiting:
             gradient = self.waiting.pop(leaf).add_(gradient)
         self.uses[leaf].pop()
@@ -158,18 +178,14 @@ def is_late(device: torch.device, leaves: Leaves) -> bool:
 
 
 def join(device: torch.device, leaves: Leaves, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Gradients of `leaves`, made beside or not: of a parameter used more than once they are added up here,
-    and only its last use hands anything on."""
+    """Gradients of `leaves`, just made beside or not: of a parameter used more than once they are added up
+    here, and only its last use hands anything on."""
     if device.type != "cuda" or leaves is None or not side_of(device).open:
         return gradients
     side = side_of(device)
-    late = is_late(device, leaves)
-    if not late:
-        side.wait(0)
-    with torch.cuda.stream(side.stream) if late else nullcontext():
-        return tuple(
-            gradient
-            if use is None or gradient is None or not use.counted or not side.can_wait(use.leaf)
-            else side.add(use.leaf, gradient)
-            for use, gradient in zip(leaves, gradients, strict=True)
-        )
+    if not any(use and use.counted and side.shares(use.leaf) for use in leaves):
+        return gradients
+    if is_late(device, leaves):
+        return side.go_on(lambda: side.add(leaves, gradients))
+    side.wait(0)
+    return side.add(leaves, gradients)

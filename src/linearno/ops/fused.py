@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from linearno.ops.beside import Leaves, beside, is_late, join, note_use
-from linearno.ops.casts import narrow
+from linearno.ops.casts import lent_inverse, narrow
 
 Maybe = Tensor | None
 
@@ -288,7 +288,8 @@ class FusedInverse(torch.autograd.Function):
 
         ctx.save_for_backward(t)
         ctx.bounds, ctx.leaves = (low, high), leaves
-        return inverse_forward(t, low, high)
+        lent = lent_inverse(t, low, high)
+        return inverse_forward(t, low, high) if lent is None else lent.view_as(lent)
 
     @staticmethod
     @once_differentiable

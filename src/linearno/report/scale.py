@@ -56,11 +56,17 @@ def _growth(record: Record) -> str:
         each = f"{1e6 * median / row['points']:.3g}"
         rows.append([f"{row['points']:,}", f"{median:.3g}", each, taken, row["keep"], f"{row['chunk']:,}"])
     head = ["points", "s", "µs a point", "memory", "features kept", "points at a time"]
-    fits = ", ".join(f"{what} as N^{power:.2f}" for what, power in facts["exponents"].items())
+    fits = f"time as N^{facts['exponents']['time']:.2f}"
+    if memory := facts.get("memory"):
+        fits += (
+            f", memory as {in_words(memory['fixed'])} for a chunk and {memory['a_point']:.0f} bytes a point, "
+            f"the second part as N^{facts['exponents']['memory']:.2f}"
+        )
     model, calls = facts["model"], len(facts["rows"][0]["seconds"])
+    threads = f", {facts['threads']} threads" if facts.get("threads") else ""
     note = (
         f"Fitted: {fits}. Medians of {calls} calls; width {model['width']}, depth {model['depth']}, "
-        f"{facts['precision']}, budget {facts['budget']}. {origin(record)}."
+        f"{facts['precision']}, budget {facts['budget']}{threads}. {origin(record)}."
     )
     return f"{markdown_table(head, rows)}\n\n{note}"
 
