@@ -8,6 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
+
 from linearno.core.artifacts import read_json
 from linearno.core.records import new_record, write_record
 from linearno.data import DATASETS
@@ -48,7 +50,14 @@ def main() -> None:
     if options.out:
         details = settings | {"device": card["device"], "seconds": seconds, "files": card["files"]}
         usual = f"generate/{options.name}" + ("" if options.device == "cpu" else "_device")
-        record = new_record(options.id or usual, seconds, "s", seed=settings["seed"], details=details)
+        record = new_record(
+            options.id or usual,
+            seconds,
+            "s",
+            device=torch.device(options.device),
+            seed=settings["seed"],
+            details=details,
+        )
         print(f"record: {write_record(options.out, record)}")
 
 
