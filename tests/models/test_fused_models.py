@@ -56,7 +56,6 @@ def test_a_model_answers_and_learns_the_same_with_kernels(kind):
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_made_on_a_second_stream_are_the_same_to_the_bit(kind):
-    """Also those of tied projections, which are used twice and added there."""
     model, *asked = build(kind)
     in_line = answer(model, asked, "kernel")[1]
     with weights_beside(DEVICE):

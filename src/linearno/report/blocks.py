@@ -129,14 +129,40 @@ def generation_lines(records: Records) -> str:
     return "\n".join(_generation(name.removesuffix("_device"), record) for name, record in found.items())
 
 
+NAMES = {"ns": "Navier–Stokes"}  # of sets whose short name is no word
+
+
 def _generation(name: str, record: Record) -> str:
     found = record.details
     samples = sum(found["sizes"].values())
     how = f"with {found['workers']} workers" if found["device"] == "cpu" else f"on {found['device']}"
     return (
-        f"{name.capitalize()} at resolution {found['resolution']}: {samples:,} samples solved and written "
+        f"{NAMES.get(name, name.capitalize())} at resolution {found['resolution']}: {samples:,} samples solved and written "
         f"in {record.value:.0f} s {how} ({record.machine}, commit {_commit(record)})."
     )
+
+
+def schemes_table(records: Records) -> str:
+    """Both schemes of the Navier–Stokes solver beside a refined solution, and beside the published one."""
+    record = records.get("solver/navier_stokes")
+    if record is None:
+        return missing("python benchmarks/navier_stokes_schemes.py --device cuda --out results")
+    found = record.details
+    head = ["scheme", "grid", "type", "step", "s", "error", "from the published one"]
+    rows = [
+        [
+            row["scheme"],
+            f"{row['resolution']}²",
+            row["dtype"],
+            f"{row['dt']:.3g}",
+            f"{row['seconds']:.2g}",
+            f"{row['error'][-1]:.1e}",
+            f"{row['from_first'][-1]:.1e}",
+        ]
+        for row in found["rows"]
+    ]
+    note = f"Relative L2 at t = {found['frames']}, mean of {found['samples']} samples solved at once"
+    return f"{markdown_table(head, rows)}\n\n{note}. {origin(record)}."
 
 
 def theorem_line(records: Records) -> str:
@@ -298,6 +324,7 @@ BLOCKS: dict[str, Block] = {
     "kept": kept_line,
     "parts": parts_table,
     "precision": precision_table,
+    "schemes": schemes_table,
     "step": step_table,
     "summary": summary_table,
     "theorem1": theorem_line,
