@@ -7,7 +7,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from linearno.core.randomness import torch_generator
 from linearno.ops import Casts, backend
-from linearno.ops.casts import narrow
+from linearno.ops.casts import lent_inverse, narrow
 from linearno.training import TrainingConfig
 from linearno.training.flat_adam import FlatAdam
 from linearno.training.optimizer import apply_gradients, load_optimizer, make_optimizer, pack_optimizer
@@ -97,3 +97,19 @@ def test_casts_follow_the_weights_wherever_they_lie():
                 assert narrow(weight, torch.bfloat16) is copy
         steps(model, optimizer, schedule, 1)
     assert narrow(weight, torch.bfloat16) is not copy  # lent no longer
+
+
+def test_inverses_of_temperatures_follow_them_from_the_second_step_on():
+    temperatures = [torch.nn.Parameter(torch.tensor([0.05, 0.5, 7.0]) + i) for i in range(2)]
+    casts = Casts(temperatures, torch.bfloat16)
+    for step in range(3):
+        with casts.lent():
+            for t in temperatures:
+                found = [lent_inverse(t, 0.1, 5.0), lent_inverse(t, -torch.inf, torch.inf)]
+                if step == 0:
+                    assert found == [None, None]
+                else:
+                    torch.testing.assert_close(found, [1 / t.detach().clamp(0.1, 5.0), 1 / t.detach()])
+                t.data.mul_(1.5)
+            assert lent_inverse(torch.ones(3), 0.1, 5.0) is None  # not one of them
+    assert lent_inverse(temperatures[0], 0.1, 5.0) is None  # lent no longer

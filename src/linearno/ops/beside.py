@@ -1,31 +1,58 @@
 """Gradients of weights on a stream of their own, beside the gradients that the next layer waits for."""
 
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 LAST = 3  # pieces of work in flight: memory is held for no longer than a layer or two
 PASSING = ("TransposeBackward0", "TBackward0", "FusedInverseBackward")  # send a gradient on without a wait
-Leaves = tuple[int, ...] | None
+View = tuple[torch.Size, tuple[int, ...]]
+
+
+class Use(NamedTuple):
+    """A parameter that a function uses, and whether it was counted there or by what stands between them."""
+
+    leaf: int
+    counted: bool
+
+
+Leaves = tuple[Use | None, ...] | None
 
 
 class Side:
-    """One stream, what it is still reading, and how often each parameter was used in this pass."""
+    """One stream, what it is still reading, and the uses of each parameter in this pass.
+
+    Of a use whose gradient may be added to others there is the view, of any other None.
+    """
 
     def __init__(self, device: torch.device):
         self.stream = torch.cuda.Stream(device)
         self.reading: deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]] = deque()
-        self.uses: Counter[int] = Counter()
+        self.uses: defaultdict[int, list[View | None]] = defaultdict(list)
+        self.waiting: dict[int, Tensor] = {}
         self.open = False
 
-    def start(self, work: Callable[[], tuple[Tensor, ...]], read: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def begin(self) -> None:
+        self.open = True
+        self.uses.clear()
+        self.waiting.clear()
+
+    def start(self, work: Callable[[], tuple[Any, ...]], read: tuple[Tensor, ...]) -> tuple[Any, ...]:
         self.wait(LAST - 1)
         self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+        with torch.cuda.stream(self.stream):
+            result = work()
+            self.reading.append((self.stream.record_event(), read))
+        return result
+
+    def go_on(self, work: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """More of the piece that was started last."""
+        _, read = self.reading.pop()
         with torch.cuda.stream(self.stream):
             result = work()
             self.reading.append((self.stream.record_event(), read))
@@ -36,6 +63,34 @@ class Side:
         while len(self.reading) > but:
             done, _ = self.reading.popleft()
             done.wait(torch.cuda.current_stream(self.stream.device))
+
+    def can_wait(self, leaf: int) -> bool:
+        """Whether nobody needs this parameter's gradient before the end of the pass: autograd adds nothing to
+        it, since it is used once, or since `join` adds."""
+        views = self.uses[leaf]
+        return len(views) == 1 or (len(set(views)) == 1 and views[0] is not None)
+
+    def shares(self, leaf: int) -> bool:
+        """Whether it waits, or has to, for gradients of other uses."""
+        return leaf in self.waiting or (len(self.uses[leaf]) > 1 and self.can_wait(leaf))
+
+    def add(self, leaves: tuple[Use | None, ...], gradients: tuple[Tensor | None, ...]) -> tuple[Any, ...]:
+        """The gradients of parameters used more than once as their sum, None before the last one."""
+        return tuple(
+            self._sum(use.leaf, gradient)
+            if use is not None and gradient is not None and use.counted and self.shares(use.leaf)
+            else gradient
+            for use, gradient in zip(leaves, gradients, strict=True)
+        )
+
+    def _sum(self, leaf: int, gradient: Tensor) -> Tensor | None:
+        if leaf in self.waiting:
+            gradient = self.waiting.pop(leaf).add_(gradient)
+        self.uses[leaf].pop()
+        if not self.uses[leaf]:
+            return gradient
+        self.waiting[leaf] = gradient
+        return None
 
 
 @cache
@@ -54,10 +109,10 @@ def weights_beside(device: torch.device) -> Iterator[None]:
         yield
         return
     side = side_of(device)
-    side.open = True
-    side.uses.clear()
+    side.begin()
     try:
         yield
+        assert not side.waiting, "a parameter was used more often than its gradient came back"
     finally:
         side.open = False
         side.wait(0)
@@ -65,20 +120,34 @@ def weights_beside(device: torch.device) -> Iterator[None]:
 
 def note_use(*inputs: Tensor | None) -> Leaves:
     """In a forward pass: the parameters behind these inputs, None if anything between computes."""
-    found: list[int] = []
-    if torch.compiler.is_compiling():
+    return None if torch.compiler.is_compiling() else _note(inputs, joint=False)
+
+
+def note_joint_use(*inputs: Tensor | None) -> Leaves:
+    """`note_use` of a function that gives its gradients to `join`: ask before it, where gradients are wanted.
+
+    What a backward pass runs again is none: no gradient comes of it.
+    """
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return None
-    for tensor in inputs:
-        if tensor is None or not tensor.requires_grad:
+    return _note(inputs, joint=torch._C._current_graph_task_id() == -1)
+
+
+def _note(inputs: tuple[Tensor | None, ...], joint: bool) -> Leaves:
+    learned = [tensor if tensor is not None and tensor.requires_grad else None for tensor in inputs]
+    leaves = [None if tensor is None else _leaf(tensor) for tensor in learned]
+    known = all((leaf is None) == (tensor is None) for leaf, tensor in zip(leaves, learned, strict=True))
+    found: list[Use | None] = []
+    for tensor, leaf in zip(learned, leaves, strict=True):
+        if tensor is None or leaf is None:
+            found.append(None)
             continue
-        leaf = _leaf(tensor)
-        if leaf is None:
-            return None
-        found.append(id(leaf))
         counted = tensor.grad_fn is None or type(tensor.grad_fn).__name__ != "FusedInverseBackward"
         if counted and tensor.device.type == "cuda":  # else the inverse itself has counted it
-            side_of(tensor.device).uses[id(leaf)] += 1
-    return tuple(found)
+            view = (tensor.shape, tensor.stride()) if joint and known else None
+            side_of(tensor.device).uses[id(leaf)].append(view)
+        found.append(Use(id(leaf), counted))
+    return tuple(found) if known else None
 
 
 def _leaf(tensor: Tensor) -> Tensor | None:
@@ -105,4 +174,18 @@ def is_late(device: torch.device, leaves: Leaves) -> bool:
     if device.type != "cuda" or leaves is None:
         return False
     side = side_of(device)
-    return side.open and all(side.uses[leaf] == 1 for leaf in leaves)
+    return side.open and all(side.can_wait(use.leaf) for use in leaves if use is not None)
+
+
+def join(device: torch.device, leaves: Leaves, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Gradients of `leaves`, just made beside or not: of a parameter used more than once they are added up
+    here, and only its last use hands anything on."""
+    if device.type != "cuda" or leaves is None or not side_of(device).open:
+        return gradients
+    side = side_of(device)
+    if not any(use and use.counted and side.shares(use.leaf) for use in leaves):
+        return gradients
+    if is_late(device, leaves):
+        return side.go_on(lambda: side.add(leaves, gradients))
+    side.wait(0)
+    return side.add(leaves, gradients)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from linearno.ops.beside import beside, is_late, note_use
-from linearno.ops.casts import narrow
+from linearno.ops.beside import Leaves, beside, is_late, join, note_use
+from linearno.ops.casts import lent_inverse, narrow
 
 Maybe = Tensor | None
 
@@ -31,12 +31,13 @@ class FusedGather(torch.autograd.Function):
         bias: Maybe,
         project: Maybe,
         score: str,
+        leaves: Leaves,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         from linearno.ops.kernels import registered
 
         top, total, mean, mapped = registered.gather(x, value, weight, scale, bias, project, score)
         ctx.save_for_backward(x, value, weight, scale, bias, project, top, total, mean)
-        ctx.score, ctx.leaves = score, note_use(weight, scale, bias, project)
+        ctx.score, ctx.leaves = score, leaves
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(top)
         return top, total, mean if project is None else mapped, x
@@ -52,7 +53,7 @@ class FusedGather(torch.autograd.Function):
                 *mean.shape[:-1], mean.shape[-1] if project is None else project.shape[1]
             )
         d_sum, through = (None if d is None else d.contiguous() for d in (d_sum, through))
-        grads = registered.gather_back(
+        d_x, d_points, *small = registered.gather_back(
             x,
             value,
             weight,
@@ -68,16 +69,18 @@ class FusedGather(torch.autograd.Function):
             ctx.score,
             is_late(x.device, ctx.leaves),
         )
-        return *_given(*grads), None
+        return d_x, *_given(d_points), *join(x.device, ctx.leaves, *_given(*small)), None, None
 
 
 class FusedScatter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, bias: Maybe, value: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, bias: Maybe, value: Tensor, leaves: Leaves
+    ) -> Tensor:
         from linearno.ops.kernels import registered
 
         ctx.save_for_backward(x, weight, scale, bias, value)
-        ctx.leaves = note_use(weight, scale, bias)
+        ctx.leaves = leaves
         return registered.scatter(x, weight, scale, bias, value)
 
     @staticmethod
@@ -86,7 +89,8 @@ class FusedScatter(torch.autograd.Function):
         from linearno.ops.kernels import registered
 
         late = is_late(d_out.device, ctx.leaves)
-        return _given(*registered.scatter_back(*ctx.saved_tensors, d_out.contiguous(), late))
+        d_x, *small, d_value = registered.scatter_back(*ctx.saved_tensors, d_out.contiguous(), late)
+        return d_x, *join(d_out.device, ctx.leaves, *_given(*small)), d_value, None
 
 
 def _rows(part: Maybe, like: Tensor) -> Maybe:
@@ -279,12 +283,13 @@ class FusedRelativeError(torch.autograd.Function):
 
 class FusedInverse(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, t: Tensor, low: float, high: float) -> Tensor:
+    def forward(ctx: Any, t: Tensor, low: float, high: float, leaves: Leaves) -> Tensor:
         from linearno.ops.kernels.inverse import inverse_forward
 
         ctx.save_for_backward(t)
-        ctx.bounds, ctx.leaves = (low, high), note_use(t)
-        return inverse_forward(t, low, high)
+        ctx.bounds, ctx.leaves = (low, high), leaves
+        lent = lent_inverse(t, low, high)
+        return inverse_forward(t, low, high) if lent is None else lent.view_as(lent)
 
     @staticmethod
     @once_differentiable
@@ -292,10 +297,8 @@ class FusedInverse(torch.autograd.Function):
         from linearno.ops.kernels.inverse import inverse_backward
 
         (t,), (low, high) = ctx.saved_tensors, ctx.bounds
-        (d_t,) = beside(
-            lambda: (inverse_backward(t, d_out.contiguous(), low, high),), d_out, leaves=ctx.leaves
-        )
-        return d_t, None, None
+        made = beside(lambda: (inverse_backward(t, d_out.contiguous(), low, high),), d_out, leaves=ctx.leaves)
+        return *join(d_out.device, ctx.leaves, *made), None, None, None
 
 
 class FusedLinear(torch.autograd.Function):

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from linearno.ops.beside import note_joint_use
 from linearno.ops.choice import computes_in, takes_kernel
 
 Features = Float[Tensor, "*rows W"]
@@ -109,7 +110,7 @@ def inverse(t: Float[Tensor, "H"], low: float = -inf, high: float = inf) -> Floa
     if _fused("inverse", t, t):
         from linearno.ops.fused import FusedInverse
 
-        return FusedInverse.apply(t, low, high)
+        return FusedInverse.apply(t, low, high, note_joint_use(t))
     return 1 / (t if low == -inf and high == inf else t.clamp(low, high))
 
 

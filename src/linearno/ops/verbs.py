@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from linearno.core.errors import UserError
+from linearno.ops.beside import note_joint_use
 from linearno.ops.choice import takes_kernel
 from linearno.ops.segments import Segments, apart
 
@@ -95,9 +96,9 @@ def gather_on(
 
         inside = None if _crowded(x, weight) else project
         flat = None if value is None else _flat(value.to(x.dtype))
-        top, total, mean, same = FusedGather.apply(
-            _flat(x), flat, weight, _scale(x, scale), bias, inside, score
-        )
+        scale = _scale(x, scale)
+        leaves = note_joint_use(weight, scale, bias, inside)
+        top, total, mean, same = FusedGather.apply(_flat(x), flat, weight, scale, bias, inside, score, leaves)
         state = State(*(part.view(*x.shape[:-3], *part.shape[1:]) for part in (top, total, mean)))
         x, project = same.view(x.shape), None if inside is not None else project
     else:
@@ -147,8 +148,12 @@ def scatter(
     if takes_kernel("scatter", x, refusal):
         from linearno.ops.fused import FusedScatter
 
-        slices = state.value.reshape(-1, *state.value.shape[-3:]).float().contiguous()
-        return FusedScatter.apply(_flat(x), weight, _scale(x, scale), bias, slices).view(*x.shape[:-1], -1)
+        slices, scale = (
+            state.value.reshape(-1, *state.value.shape[-3:]).float().contiguous(),
+            _scale(x, scale),
+        )
+        leaves = note_joint_use(weight, scale, bias)
+        return FusedScatter.apply(_flat(x), weight, scale, bias, slices, leaves).view(*x.shape[:-1], -1)
     weight, bias = _per_head(x, weight, scale, bias)
     if normaliser is not None:  # exp(score − max) / sum is exp of a score with a shifted bias
         shift = normaliser.max + normaliser.sum.log()
