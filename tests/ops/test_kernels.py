@@ -17,7 +17,7 @@ from linearno.ops import (
     merge,
     scatter,
     self_attention,
-    slice_means,
+    self_attention_of_means,
 )
 from linearno.ops import pointwise as layers
 from linearno.ops.choice import chosen
@@ -270,10 +270,10 @@ def test_mixing_slices_and_damping_their_sum_agree_with_the_plain_ones():
     agrees(self_attention, [slices, *weights], floor=2**-20)
     top, total = draw(2, 3, 20), torch.rand(2, 3, 20, device=DEVICE) + 0.5
 
-    def damp(value, total):
-        return slice_means(State(top.to(value.dtype), total, value), "sum", eps=0.3)
+    def damp(value, total, *maps):
+        return self_attention_of_means(State(top.to(value.dtype), total, value), "sum", 0.3, *maps)
 
-    agrees(damp, [slices, total], floor=2**-21)
+    agrees(damp, [slices, total, *weights], floor=2**-20)
 
 
 def test_a_convolution_on_a_grid_agrees_with_the_plain_one():

@@ -60,6 +60,10 @@ class Linear(nn.Linear):
     def forward(self, x: Float[Tensor, "*rows I"]) -> Float[Tensor, "*rows O"]:
         return ops.linear(x, self.weight, self.bias)
 
+    def on(self, x: Float[Tensor, "*rows I"]) -> tuple[Float[Tensor, "*rows O"], Float[Tensor, "*rows I"]]:
+        """The map of x, and x for whoever reads it next."""
+        return ops.linear_on(x, self.weight, self.bias)
+
 
 class OneLinear(Branch):
     """A linear map by itself."""

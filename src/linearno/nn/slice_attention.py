@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from linearno.nn.layers import Branch
+from linearno.nn.layers import Branch, Linear
 from linearno.ops import (
     Phi,
     Psi,
@@ -19,6 +19,7 @@ from linearno.ops import (
     merge_ranks,
     scatter,
     self_attention,
+    self_attention_of_means,
     slice_means,
     slice_weights,
 )
@@ -54,6 +55,10 @@ class SelfAttention(nn.Module):
     def forward(self, slices: Float[Tensor, "*B M D"]) -> Float[Tensor, "*B M D"]:
         return self_attention(slices, self.query.weight, self.key.weight, self.value.weight)
 
+    def of_means(self, state: State, psi: Psi, eps: float) -> Float[Tensor, "*B M D"]:
+        """The same of the slices' means."""
+        return self_attention_of_means(state, psi, eps, self.query.weight, self.key.weight, self.value.weight)
+
 
 class SliceAttention(nn.Module):
     """merge(φ G(ψᵀ V)) on features X = stem(h), with φ and ψ made from X.
@@ -63,7 +68,7 @@ class SliceAttention(nn.Module):
     value     V = value(X), without a bias: it acts on M slices, not N points; None takes V = X
     value_stem  V = value_stem(h) instead, a second stem (Transolver)
     key_stem  ψ and V made from key_stem(h) instead: points that are gathered need not be those that ask
-    mix       G, any module on the slices; None is the identity
+    mix       G, attention among the slices; None is the identity
     """
 
     def __init__(
@@ -77,7 +82,7 @@ class SliceAttention(nn.Module):
         value: nn.Linear | None = None,
         value_stem: nn.Module | None = None,
         key_stem: nn.Module | None = None,
-        mix: nn.Module | None = None,
+        mix: SelfAttention | None = None,
         temperature_query: Temperature | None = None,
         temperature_key: Temperature | None = None,
         phi: Phi = "M",
@@ -105,7 +110,8 @@ class SliceAttention(nn.Module):
         Without a state the points of `h` are gathered; with one they only ask. Of packed points, with
         `segments`, states have an entry for each.
         """
-        x, normaliser = self._split(self.stem(h)), None
+        x, h = self._first(h)
+        normaliser = None
         if state is None and self.key_stem is None:
             x, state = self._gather(x, h, segments)
         elif state is None:
@@ -127,8 +133,8 @@ class SliceAttention(nn.Module):
     def settle(self, whole: State) -> State:
         """The state that points ask, from what was gathered of all of them (here): normalised and mixed."""
         whole = merge_ranks(whole)
-        slices = slice_means(whole, self.psi, self.eps)
-        return whole._replace(value=slices if self.mix is None else self.mix(slices))
+        mean = slice_means if self.mix is None else self.mix.of_means
+        return whole._replace(value=mean(whole, self.psi, self.eps))
 
     def decode(self, x: Heads, state: State, normaliser: State | None = None) -> Features:
         """The output at points with features `x`: each on its own."""
@@ -164,6 +170,11 @@ class SliceAttention(nn.Module):
             psi=self.psi,
             eps=self.eps,
         )
+
+    def _first(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Features by head, and h for the second stem, if there is one."""
+        x, h = self.stem.on(h) if isinstance(self.stem, Linear) else (self.stem(h), h)
+        return self._split(x), h
 
     def _gather(self, x: Tensor, h: Tensor, segments: Segments | None) -> tuple[Tensor, State]:
         x, whole = self._part(x, h, segments)

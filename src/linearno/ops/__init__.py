@@ -1,6 +1,13 @@
 """The one idea: gather N points into M slices, merge and mix the slices, scatter them back."""
 
-from linearno.ops.attention import Phi, Psi, linear_attention, self_attention, slice_means
+from linearno.ops.attention import (
+    Phi,
+    Psi,
+    linear_attention,
+    self_attention,
+    self_attention_of_means,
+    slice_means,
+)
 from linearno.ops.casts import Casts
 from linearno.ops.choice import Backend, backend
 from linearno.ops.dense import dense_linear_attention, slice_weights
@@ -27,6 +34,7 @@ __all__ = [
     "of_all_ranks",
     "scatter",
     "self_attention",
+    "self_attention_of_means",
     "sharded",
     "slice_means",
     "slice_weights",

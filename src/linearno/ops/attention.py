@@ -30,13 +30,6 @@ def slice_means(state: State, psi: Psi, eps: float = 0.0) -> Slices:
     if psi == "M":
         return state.value * (state.sum * state.max.exp()).unsqueeze(-1)
     if psi == "sum" and eps:
-        if not torch.compiler.is_compiling() and takes_kernel(
-            "slice means", state.value, _narrow(state.value)
-        ):
-            from linearno.ops.fused import FusedDamp
-
-            value, total, top = (part.contiguous() for part in (state.value, state.sum, state.max))
-            return FusedDamp.apply(value, total, top, eps)
         return state.value * (state.sum / (state.sum + eps * (-state.max).exp())).unsqueeze(-1)
     return state.value
 
@@ -48,19 +41,39 @@ def self_attention(
     value: Float[Tensor, "D D"],
 ) -> Float[Tensor, "*batch M D"]:
     """softmax(S q (S k)ᵀ / √D) S v among the slices of each head; the maps are (out, in)."""
-    refusal = _narrow(slices)
-    if slices.shape[-2] > MOST_MIXED:
-        refusal = f"the kernel mixes up to {MOST_MIXED} slices, not {slices.shape[-2]}"
-    if not torch.compiler.is_compiling() and takes_kernel("slice mix", slices, refusal):
+    if _mixes_by_kernel(slices):
         from linearno.ops.fused import FusedMix
 
-        return FusedMix.apply(slices, query, key, value, computes_in(slices) == torch.bfloat16)
+        narrow = computes_in(slices) == torch.bfloat16
+        return FusedMix.apply(slices, None, None, query, key, value, 0.0, narrow)
     scores = linear(slices, query) @ linear(slices, key).mT / math.sqrt(slices.shape[-1])
     return scores.softmax(dim=-1) @ linear(slices, value)
 
 
-def _narrow(slices: Tensor) -> str | None:
-    return None if slices.dtype == torch.float32 else f"slices are {slices.dtype}, not float32"
+def self_attention_of_means(
+    state: State,
+    psi: Psi,
+    eps: float,
+    query: Float[Tensor, "D D"],
+    key: Float[Tensor, "D D"],
+    value: Float[Tensor, "D D"],
+) -> Slices:
+    """`self_attention` of a state's `slice_means`, by one kernel where there is one for both."""
+    if psi == "sum" and eps and _mixes_by_kernel(state.value):
+        from linearno.ops.fused import FusedMix
+
+        narrow = computes_in(state.value) == torch.bfloat16
+        return FusedMix.apply(state.value, state.sum, state.max, query, key, value, eps, narrow)
+    return self_attention(slice_means(state, psi, eps), query, key, value)
+
+
+def _mixes_by_kernel(slices: Tensor) -> bool:
+    refusal = None
+    if slices.dtype != torch.float32:
+        refusal = f"slices are {slices.dtype}, not float32"
+    elif slices.shape[-2] > MOST_MIXED:
+        refusal = f"the kernel mixes up to {MOST_MIXED} slices, not {slices.shape[-2]}"
+    return not torch.compiler.is_compiling() and takes_kernel("slice mix", slices, refusal)
 
 
 def linear_attention(

@@ -1,4 +1,4 @@
-"""Gradients of weights on a stream of their own, beside the gradients that the next layer waits for."""
+"""Gradients of weights on streams of their own, beside the gradients that the next layer waits for."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-LAST = 3  # pieces of work in flight: memory is held for no longer than a layer or two
+LAST, HELD = 3, 2**26  # pieces of work in flight, and bytes that more of them may hold: a layer or two
+SMALL = 2**23  # bytes that a piece reads: several at once, as one alone leaves most of the device idle
+STREAMS = 3
 PASSING = ("TransposeBackward0", "TBackward0", "FusedInverseBackward")  # send a gradient on without a wait
 View = tuple[torch.Size, tuple[int, ...]]
 
@@ -24,45 +26,70 @@ class Use(NamedTuple):
 Leaves = tuple[Use | None, ...] | None
 
 
-class Side:
-    """One stream, what it is still reading, and the uses of each parameter in this pass.
+class Piece(NamedTuple):
+    """Work under way: where, when it is done, and what it reads until then."""
 
-    Of a use whose gradient may be added to others there is the view, of any other None.
+    stream: torch.cuda.Stream
+    done: torch.cuda.Event
+    read: tuple[Tensor, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.read)
+
+
+class Side:
+    """The streams of a device, their work under way, and the uses of each parameter in this pass.
+
+    Of a use whose gradient may be added to others there is the view, of any other None. Such gradients are
+    all made on the first stream, one after another.
     """
 
     def __init__(self, device: torch.device):
-        self.stream = torch.cuda.Stream(device)
-        self.reading: deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]] = deque()
+        self.device = device
+        self.streams = [torch.cuda.Stream(device) for _ in range(STREAMS)]
+        self.pieces: deque[Piece] = deque()
         self.uses: defaultdict[int, list[View | None]] = defaultdict(list)
         self.waiting: dict[int, Tensor] = {}
+        self.turn = 0
         self.open = False
 
     def begin(self) -> None:
-        self.open = True
+        self.open, self.turn = True, 0
         self.uses.clear()
         self.waiting.clear()
 
-    def start(self, work: Callable[[], tuple[Any, ...]], read: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        self.wait(LAST - 1)
-        self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
-        with torch.cuda.stream(self.stream):
-            result = work()
-            self.reading.append((self.stream.record_event(), read))
-        return result
+    def start(
+        self, work: Callable[[], tuple[Any, ...]], read: tuple[Tensor, ...], *, joint: bool
+    ) -> tuple[Any, ...]:
+        while len(self.pieces) >= LAST and sum(piece.bytes for piece in self.pieces) > HELD:
+            self._wait_for_first()
+        stream = self.streams[0]
+        if not joint and sum(tensor.nbytes for tensor in read) <= SMALL:
+            self.turn = self.turn % (STREAMS - 1) + 1
+            stream = self.streams[self.turn]
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        return self._run(stream, work, read)
 
     def go_on(self, work: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
         """More of the piece that was started last."""
-        _, read = self.reading.pop()
-        with torch.cuda.stream(self.stream):
+        last = self.pieces.pop()
+        return self._run(last.stream, work, last.read)
+
+    def wait(self) -> None:
+        while self.pieces:
+            self._wait_for_first()
+
+    def _run(
+        self, stream: torch.cuda.Stream, work: Callable[[], tuple[Any, ...]], read: tuple[Tensor, ...]
+    ) -> tuple[Any, ...]:
+        with torch.cuda.stream(stream):
             result = work()
-            self.reading.append((self.stream.record_event(), read))
+            self.pieces.append(Piece(stream, stream.record_event(), read))
         return result
 
-    def wait(self, but: int) -> None:
-        """For all pieces but the last few."""
-        while len(self.reading) > but:
-            done, _ = self.reading.popleft()
-            done.wait(torch.cuda.current_stream(self.stream.device))
+    def _wait_for_first(self) -> None:
+        self.pieces.popleft().done.wait(torch.cuda.current_stream(self.device))
 
     def can_wait(self, leaf: int) -> bool:
         """Whether nobody needs this parameter's gradient before the end of the pass: autograd adds nothing to
@@ -100,7 +127,7 @@ def side_of(device: torch.device) -> Side:
 
 @contextmanager
 def weights_beside(device: torch.device) -> Iterator[None]:
-    """Around one forward and backward pass that starts without gradients: `beside` uses a second stream.
+    """Around one forward and backward pass that starts without gradients: `beside` uses streams of its own.
 
     At the end all is done. Autograd calls `beside` from a thread of its own, so the block is noted at the
     device, not in a context. A parameter must reach the loss through the functions of `fused` alone.
@@ -115,7 +142,7 @@ def weights_beside(device: torch.device) -> Iterator[None]:
         assert not side.waiting, "a parameter was used more often than its gradient came back"
     finally:
         side.open = False
-        side.wait(0)
+        side.wait()
 
 
 def note_use(*inputs: Tensor | None) -> Leaves:
@@ -162,12 +189,14 @@ def _leaf(tensor: Tensor) -> Tensor | None:
 def beside(
     work: Callable[[], tuple[Tensor, ...]], *read: Tensor, leaves: Leaves = None
 ) -> tuple[Tensor, ...]:
-    """`work()`: on the second stream if it gives gradients of `leaves` that nothing is added to, so that
+    """`work()`: on another stream if it gives gradients of `leaves` that nothing is added to, so that
     nobody needs them before the end of the pass. `read` are all the tensors it reads but parameters."""
     device = read[0].device
-    if device.type == "cuda" and is_late(device, leaves):
-        return side_of(device).start(work, read)
-    return work()
+    if leaves is None or not is_late(device, leaves):
+        return work()
+    side = side_of(device)
+    joint = not leaves or any(side.uses[use.leaf][0] is not None for use in leaves if use is not None)
+    return side.start(work, read, joint=joint)
 
 
 def is_late(device: torch.device, leaves: Leaves) -> bool:
@@ -187,5 +216,5 @@ def join(device: torch.device, leaves: Leaves, *gradients: Tensor | None) -> tup
         return gradients
     if is_late(device, leaves):
         return side.go_on(lambda: side.add(leaves, gradients))
-    side.wait(0)
+    side.wait()
     return side.add(leaves, gradients)

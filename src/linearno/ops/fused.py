@@ -217,47 +217,35 @@ class FusedMlp(torch.autograd.Function):
 
 
 class FusedMix(torch.autograd.Function):
-    """Softmax attention among the slices of each head; `narrow`: the layers around it compute in bf16."""
+    """Softmax attention among the slices of each head; `narrow`: the layers around it compute in bf16.
+
+    With `total` and `top` the slices are those of a sum-norm whose denominator has `eps` added first.
+    """
 
     @staticmethod
-    def forward(ctx: Any, slices: Tensor, query: Tensor, key: Tensor, value: Tensor, narrow: bool) -> Tensor:
+    def forward(
+        ctx: Any, slices: Tensor, total: Maybe, top: Maybe, query: Tensor, key: Tensor, value: Tensor,
+        eps: float, narrow: bool,
+    ) -> Tensor:  # fmt: skip
         from linearno.ops.kernels.mix import mix_forward
 
         heads = slices.reshape(-1, *slices.shape[-2:]).contiguous()
-        ctx.save_for_backward(heads, query, key, value)
-        ctx.leaves, ctx.narrow = note_use(query, key, value), narrow
-        return mix_forward(heads, query, key, value, narrow).view(slices.shape)
+        total, top = (None if part is None else part.contiguous() for part in (total, top))
+        ctx.save_for_backward(heads, total, top, query, key, value)
+        ctx.leaves, ctx.eps, ctx.narrow = note_use(query, key, value), eps, narrow
+        return mix_forward(heads, total, top, query, key, value, eps, narrow).view(slices.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
         from linearno.ops.kernels.mix import mix_backward
 
-        heads, query, key, value = ctx.saved_tensors
-        d_slices, *others = mix_backward(
-            heads, query, key, value, d_out.reshape(heads.shape).contiguous(), ctx.narrow, ctx.leaves
+        heads, total, top, query, key, value = ctx.saved_tensors
+        d_heads = d_out.reshape(heads.shape).contiguous()
+        d_slices, d_total, *others = mix_backward(
+            heads, total, top, query, key, value, d_heads, ctx.eps, ctx.narrow, ctx.leaves
         )
-        return d_slices.view(d_out.shape), *others, None
-
-
-class FusedDamp(torch.autograd.Function):
-    """The slices of a sum-norm whose denominator has a small number added."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, total: Tensor, top: Tensor, eps: float) -> Tensor:
-        from linearno.ops.kernels.mix import damp_forward
-
-        ctx.save_for_backward(value, total, top)
-        ctx.eps = eps
-        return damp_forward(value, total, top, eps)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
-        from linearno.ops.kernels.mix import damp_backward
-
-        value, total, top = ctx.saved_tensors
-        return *damp_backward(value, total, top, d_out.contiguous(), ctx.eps), None, None
+        return d_slices.view(d_out.shape), d_total, None, *others, None, None
 
 
 class FusedRelativeError(torch.autograd.Function):
@@ -302,26 +290,36 @@ class FusedInverse(torch.autograd.Function):
 
 
 class FusedLinear(torch.autograd.Function):
-    """A library product; what is ours is the gradient of the bias, and weights cast once a step."""
+    """(x wᵀ + b, x): a library product; the gradient of the second joins that of x in it. What is ours is the
+    gradient of the bias, and weights cast once a step."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Maybe) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Maybe) -> tuple[Tensor, Tensor]:
         small = narrow(weight, x.dtype)
         ctx.save_for_backward(x, small)
         ctx.leaves, ctx.biased = note_use(weight, bias), bias is not None
-        return torch.nn.functional.linear(x, small, None if bias is None else narrow(bias, x.dtype))
+        ctx.set_materialize_grads(False)
+        return torch.nn.functional.linear(x, small, None if bias is None else narrow(bias, x.dtype)), x
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
+    def backward(ctx: Any, d_out: Maybe, through: Maybe) -> tuple[Maybe, ...]:
         from linearno.ops.kernels.mlp import weight_gradients
 
+        if d_out is None:
+            return through, None, None
         x, weight = ctx.saved_tensors
         rows, inputs = d_out.reshape(-1, d_out.shape[-1]), x.reshape(-1, x.shape[-1])
         d_weight, *d_bias = beside(
             lambda: weight_gradients(rows, inputs, ctx.biased), rows, inputs, leaves=ctx.leaves
         )
-        return d_out @ weight if ctx.needs_input_grad[0] else None, d_weight, _first(d_bias)
+        if not ctx.needs_input_grad[0]:
+            d_x = None
+        elif through is None:
+            d_x = d_out @ weight
+        else:
+            d_x = torch.addmm(through.reshape(inputs.shape), rows, weight).view(x.shape)
+        return d_x, d_weight, _first(d_bias)
 
 
 class FusedConv(torch.autograd.Function):

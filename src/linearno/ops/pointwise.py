@@ -118,11 +118,19 @@ def linear(
     x: Features, weight: Float[Tensor, "L W"], bias: Float[Tensor, "L"] | None
 ) -> Float[Tensor, "*rows L"]:
     """x weightᵀ + bias."""
+    return linear_on(x, weight, bias)[0]
+
+
+def linear_on(
+    x: Features, weight: Float[Tensor, "L W"], bias: Float[Tensor, "L"] | None
+) -> tuple[Float[Tensor, "*rows L"], Features]:
+    """x weightᵀ + bias, and x again. Whoever reads x next should read it from here: then its gradient is
+    added in the product of this one's."""
     if _fused("linear", x, weight):
         from linearno.ops.fused import FusedLinear
 
         return FusedLinear.apply(x.to(computes_in(x)), weight, bias)
-    return F.linear(x, weight, bias)
+    return F.linear(x, weight, bias), x
 
 
 def grid_conv(

@@ -1,8 +1,8 @@
 """Linear, GELU, Linear in one kernel. Axes: R rows, K inputs, J hidden, L outputs.
 
 The hidden layer goes by in chunks: what is kept of it for the backward pass is its value before GELU. One
-kernel goes back through both layers; where rows are wide it goes through GELU alone, between products of the
-library. Those of the weights run beside.
+kernel goes back through both layers; where rows are wide or many it goes through GELU alone, between products
+of the library. Those of the weights run beside.
 """
 
 import torch
@@ -15,6 +15,7 @@ from linearno.ops.casts import narrow
 from linearno.ops.kernels.launch import exp, multiply, pad, processors, product_precision
 from linearno.ops.kernels.norm import AHEAD, add_rows, column_sums
 
+FEW_ROWS = 8192  # that one kernel for the whole way back is for: launches are what counts there
 SLOPE = tl.constexpr(0.3275911 * 0.7071067811865476)  # of the series' variable
 DENSITY = tl.constexpr(0.3989422804014327)  # of the normal distribution at zero
 
@@ -263,7 +264,8 @@ def mlp_backward(
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Gradients of x (None unless wanted), w1, b1, w2 and, where there is one, b2."""
     d_out = d_out.to(z.dtype)
-    at_once = want_x and x.dtype == z.dtype == torch.bfloat16 and max(x.shape[1], len(w2)) <= 128
+    narrow = x.dtype == z.dtype == torch.bfloat16 and max(x.shape[1], len(w2)) <= 128
+    at_once = want_x and narrow and len(x) <= FEW_ROWS
     if at_once:
         d_x, d_z, hidden, parts = _mlp_backward(d_out.contiguous(), z, w1, w2)
     else:
