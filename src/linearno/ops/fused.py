@@ -31,13 +31,17 @@ class FusedGather(torch.autograd.Function):
         bias: Maybe,
         project: Maybe,
         score: str,
+        offsets: Maybe,
+        longest: int,
         leaves: Leaves,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         from linearno.ops.kernels import registered
 
-        top, total, mean, mapped = registered.gather(x, value, weight, scale, bias, project, score)
-        ctx.save_for_backward(x, value, weight, scale, bias, project, top, total, mean)
-        ctx.score, ctx.leaves = score, leaves
+        top, total, mean, mapped = registered.gather(
+            x, value, weight, scale, bias, project, score, offsets, longest
+        )
+        ctx.save_for_backward(x, value, weight, scale, bias, project, top, total, mean, offsets)
+        ctx.score, ctx.leaves, ctx.longest = score, leaves, longest
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(top)
         return top, total, mean if project is None else mapped, x
@@ -47,7 +51,7 @@ class FusedGather(torch.autograd.Function):
     def backward(ctx: Any, _: Maybe, d_sum: Maybe, d_value: Maybe, through: Maybe) -> tuple[Maybe, ...]:
         from linearno.ops.kernels import registered
 
-        x, value, weight, scale, bias, project, top, total, mean = ctx.saved_tensors
+        x, value, weight, scale, bias, project, top, total, mean, offsets = ctx.saved_tensors
         if d_value is None:
             d_value = mean.new_zeros(
                 *mean.shape[:-1], mean.shape[-1] if project is None else project.shape[1]
@@ -68,29 +72,33 @@ class FusedGather(torch.autograd.Function):
             through,
             ctx.score,
             is_late(x.device, ctx.leaves),
+            offsets,
+            ctx.longest,
         )
-        return d_x, *_given(d_points), *join(x.device, ctx.leaves, *_given(*small)), None, None
+        return d_x, *_given(d_points), *join(x.device, ctx.leaves, *_given(*small)), *[None] * 4
 
 
 class FusedScatter(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, bias: Maybe, value: Tensor, leaves: Leaves
-    ) -> Tensor:
+        ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, bias: Maybe, value: Tensor, offsets: Maybe,
+        longest: int, leaves: Leaves,
+    ) -> Tensor:  # fmt: skip
         from linearno.ops.kernels import registered
 
-        ctx.save_for_backward(x, weight, scale, bias, value)
-        ctx.leaves = leaves
-        return registered.scatter(x, weight, scale, bias, value)
+        ctx.save_for_backward(x, weight, scale, bias, value, offsets)
+        ctx.leaves, ctx.longest = leaves, longest
+        return registered.scatter(x, weight, scale, bias, value, offsets, longest)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
         from linearno.ops.kernels import registered
 
+        *saved, offsets = ctx.saved_tensors
         late = is_late(d_out.device, ctx.leaves)
-        d_x, *small, d_value = registered.scatter_back(*ctx.saved_tensors, d_out.contiguous(), late)
-        return d_x, *join(d_out.device, ctx.leaves, *_given(*small)), d_value, None
+        d_x, *small, d_value = registered.scatter_back(*saved, d_out.contiguous(), late, offsets, ctx.longest)
+        return d_x, *join(d_out.device, ctx.leaves, *_given(*small)), d_value, None, None, None
 
 
 def _rows(part: Maybe, like: Tensor) -> Maybe:

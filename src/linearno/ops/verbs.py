@@ -9,6 +9,7 @@ make them again block by block, so training keeps no N×M tensor either.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from linearno.core.errors import UserError
 from linearno.ops.beside import note_joint_use
 from linearno.ops.choice import takes_kernel
-from linearno.ops.segments import Segments, apart
+from linearno.ops.segments import Segments, apart, sizes_of
 
 Points = Float[Tensor, "*batch N H D"]
 Values = Float[Tensor, "*batch N H E"]
@@ -84,13 +85,6 @@ def gather_on(
 ) -> tuple[Points, State]:
     """x again, and `gather` of it. Whoever reads these points next should read them from here: then the
     kernel's backward pass adds that gradient to its own, and x is written once."""
-    if segments is not None:
-        values = [None] * (len(segments) - 1) if value is None else apart(value, segments)
-        states = [
-            gather(part, weight, scale, bias=bias, value=own, project=project, score=score)
-            for part, own in zip(apart(x, segments), values, strict=True)
-        ]
-        return x, State(*(torch.cat(parts) for parts in zip(*states, strict=True)))
     if takes_kernel("gather", x, _refusal(x, weight)):
         from linearno.ops.fused import FusedGather
 
@@ -98,9 +92,19 @@ def gather_on(
         flat = None if value is None else _flat(value.to(x.dtype))
         scale = _scale(x, scale)
         leaves = note_joint_use(weight, scale, bias, inside)
-        top, total, mean, same = FusedGather.apply(_flat(x), flat, weight, scale, bias, inside, score, leaves)
-        state = State(*(part.view(*x.shape[:-3], *part.shape[1:]) for part in (top, total, mean)))
+        top, total, mean, same = FusedGather.apply(
+            _flat(x), flat, weight, scale, bias, inside, score, *_packed(x, segments), leaves
+        )
+        meshes = x.shape[:-3] if segments is None else (len(segments) - 1,)
+        state = State(*(part.view(*meshes, *part.shape[1:]) for part in (top, total, mean)))
         x, project = same.view(x.shape), None if inside is not None else project
+    elif segments is not None:
+        values = [None] * (len(segments) - 1) if value is None else apart(value, segments)
+        states = [
+            gather(part, weight, scale, bias=bias, value=own, project=project, score=score)
+            for part, own in zip(apart(x, segments), values, strict=True)
+        ]
+        return x, State(*(torch.cat(parts) for parts in zip(*states, strict=True)))
     else:
         weight, bias = _per_head(x, weight, scale, bias)
         gather_all = _gather_whole if torch.compiler.is_exporting() else _Gather.apply
@@ -138,22 +142,21 @@ def scatter(
     With a `normaliser` (the state gathered by the same weight) φ is instead the softmax over its points.
     With `segments` the points of each get its own entry of the state.
     """
+    refusal = _refusal(x, weight) if normaliser is None else "φ normalised over the points has no kernel"
+    if takes_kernel("scatter", x, refusal):
+        from linearno.ops.fused import FusedScatter
+
+        slices = state.value.reshape(-1, *state.value.shape[-3:]).float().contiguous()
+        scale = _scale(x, scale)
+        leaves = note_joint_use(weight, scale, bias)
+        out = FusedScatter.apply(_flat(x), weight, scale, bias, slices, *_packed(x, segments, state), leaves)
+        return out.view(*x.shape[:-1], -1)
     if segments is not None:
 
         def one(x: Tensor, state: State, normaliser: State | None = None) -> Tensor:
             return scatter(x, weight, scale, state, bias=bias, normaliser=normaliser)
 
         return by_segment(one, segments, [x], [state] if normaliser is None else [state, normaliser])
-    refusal = _refusal(x, weight) if normaliser is None else "φ normalised over the points has no kernel"
-    if takes_kernel("scatter", x, refusal):
-        from linearno.ops.fused import FusedScatter
-
-        slices, scale = (
-            state.value.reshape(-1, *state.value.shape[-3:]).float().contiguous(),
-            _scale(x, scale),
-        )
-        leaves = note_joint_use(weight, scale, bias)
-        return FusedScatter.apply(_flat(x), weight, scale, bias, slices, leaves).view(*x.shape[:-1], -1)
     weight, bias = _per_head(x, weight, scale, bias)
     if normaliser is not None:  # exp(score − max) / sum is exp of a score with a shifted bias
         shift = normaliser.max + normaliser.sum.log()
@@ -195,6 +198,22 @@ def _crowded(x: Tensor, weight: Tensor) -> bool:
     """Whether a processor's memory has no room for the map of the slices beside all else."""
     width, slices = weight.shape
     return x.dtype == torch.float32 and width > WIDEST_HEAD // 2 and slices > MOST_SLICES // 2
+
+
+def _packed(x: Tensor, segments: Segments | None, state: State | None = None) -> tuple[Tensor | None, int]:
+    """The offsets of packed meshes on the device, and the most points that one has."""
+    if segments is None:
+        return None, 0
+    sizes = sizes_of(segments, x.shape[-3])
+    if state is not None and len(state.value) != len(sizes):
+        raise UserError(f"the states are of {len(state.value)} meshes, the segments of {len(sizes)}")
+    return _offsets_on(x.device, tuple(segments.tolist())), max(sizes)
+
+
+@lru_cache(maxsize=64)
+def _offsets_on(device: torch.device, offsets: tuple[int, ...]) -> Tensor:
+    """Every layer asks for the same ones."""
+    return torch.tensor(offsets, device=device)
 
 
 def _flat(x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.kernels.launch import exp, multiply, pad, product_precision
-from linearno.ops.kernels.sums import run_of, runs_of, small_gradients
+from linearno.ops.kernels.sums import Meshes, mesh_of, run_of, runs_of, small_gradients
 
 
 @triton.jit
@@ -39,10 +39,11 @@ def _scores(
 
 @triton.jit
 def _gather(
-    x_ptr, value_ptr, weight_ptr, scale_ptr, bias_ptr, max_ptr, sum_ptr, out_ptr,
+    x_ptr, value_ptr, weight_ptr, scale_ptr, bias_ptr, offset_ptr, max_ptr, sum_ptr, out_ptr,
     N, WD, WM,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
-    SCORE: tl.constexpr, BIASED: tl.constexpr, SAME: tl.constexpr, PRODUCT: tl.constexpr,
+    SCORE: tl.constexpr, BIASED: tl.constexpr, SAME: tl.constexpr, PACKED: tl.constexpr,
+    PRODUCT: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """The state of one run of points: maximum, Σw and Σ w v relative to it."""
@@ -59,11 +60,11 @@ def _gather(
     top = tl.full([BM], float("-inf"), tl.float32)
     total = tl.zeros([BM], tl.float32)
     mean = tl.zeros([BM, BE], tl.float32)
-    first = (head // H).to(tl.int64) * N
-    begin, end = run_of(part, N, BN)
+    first, points = mesh_of(head, offset_ptr, N, H, PACKED)
+    begin, end = run_of(part, points, BN)
     for start in range(begin, end, BN):
         n = start + tl.arange(0, BN)
-        there = n < N
+        there = n < points
         row = (first + n) * H + head % H
         x = tl.load(x_ptr + row[:, None] * D + d[None, :], mask=there[:, None] & features[None, :], other=0.0)
         scores = multiply(weight, tl.trans(x), 0.0, PRODUCT)
@@ -140,11 +141,11 @@ def _merge(
 @triton.jit
 def _gather_back(
     x_ptr, value_ptr, weight_ptr, scale_ptr, bias_ptr, map_ptr, max_ptr, sum_ptr, mean_ptr,
-    d_sum_ptr, d_value_ptr, through_ptr, d_x_ptr, d_points_ptr, part_ptr, d_map_ptr,
+    d_sum_ptr, d_value_ptr, through_ptr, offset_ptr, d_x_ptr, d_points_ptr, part_ptr, d_map_ptr,
     N, WD, WM, LE, LF,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr, F: tl.constexpr,
     SCORE: tl.constexpr, BIASED: tl.constexpr, SAME: tl.constexpr, MAPPED: tl.constexpr,
-    SUMMED: tl.constexpr, THROUGH: tl.constexpr, PRODUCT: tl.constexpr,
+    SUMMED: tl.constexpr, THROUGH: tl.constexpr, PACKED: tl.constexpr, PRODUCT: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BF: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """∂loss/∂score = ψ ∘ (dmean·v − mean·dmean + sum·dsum): all a tile needs is known before it is read."""
@@ -187,11 +188,11 @@ def _gather_back(
         offset += total * tl.load(d_sum_ptr + place, mask=slices, other=0.0)
     d_weight = tl.zeros([BM, BD], tl.float32)
     d_bias = tl.zeros([BN, BM], tl.float32)
-    first = (head // H).to(tl.int64) * N
-    begin, end = run_of(part, N, BN)
+    first, points = mesh_of(head, offset_ptr, N, H, PACKED)
+    begin, end = run_of(part, points, BN)
     for start in range(begin, end, BN):
         n = start + tl.arange(0, BN)
-        there = n < N
+        there = n < points
         row = (first + n) * H + head % H
         of_x, of_value = row[:, None] * D + d[None, :], row[:, None] * E + e[None, :]
         x = tl.load(x_ptr + of_x, mask=there[:, None] & features[None, :], other=0.0)
@@ -230,17 +231,18 @@ def _gather_back(
 
 def gather_forward(
     x: Tensor, value: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, linear: Tensor | None,
-    score: str, same: bool,
+    score: str, same: bool, meshes: Meshes,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """(max, sum, mean, and the mean mapped by `linear` (E, F): empty where it is not given)."""
-    batch, points, heads, width = x.shape
+    (heads, width), batch, offsets = x.shape[2:], meshes.number, meshes.offsets
     slices, values = weight.shape[1], value.shape[-1]
-    parts, tile = runs_of("gather", x, slices, normed=score != "linear")
+    parts, tile = runs_of("gather", x, meshes, slices, normed=score != "linear")
     tops, totals = x.new_empty(2, batch * heads, parts, slices, dtype=torch.float32)
     sums = x.new_empty(batch * heads, parts, slices, values, dtype=torch.float32)
     _gather[(parts, batch * heads)](
-        x, value, weight, scale, weight if bias is None else bias, tops, totals, sums, points,
-        *weight.stride(), heads, slices, width, values, score, bias is not None, same,
+        x, value, weight, scale, weight if bias is None else bias, x if offsets is None else offsets,
+        tops, totals, sums, meshes.points,
+        *weight.stride(), heads, slices, width, values, score, bias is not None, same, offsets is not None,
         product_precision(x, "careful"),
         pad(slices), pad(width), pad(values), **tile,
     )  # fmt: skip
@@ -261,16 +263,16 @@ def gather_forward(
 def gather_backward(
     x: Tensor, value: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, linear: Tensor | None,
     top: Tensor, total: Tensor, mean: Tensor, d_sum: Tensor | None, d_value: Tensor, through: Tensor | None,
-    score: str, same: bool, late: bool,
+    score: str, same: bool, late: bool, meshes: Meshes,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x, value, weight, scale, bias and linear; what has none comes back empty.
 
     `through` is a gradient of x from elsewhere, added on the way.
     """
-    batch, points, heads, width = x.shape
+    (heads, width), batch, offsets = x.shape[2:], meshes.number, meshes.offsets
     slices, values = weight.shape[1], value.shape[-1]
     mapped = values if linear is None else linear.shape[1]
-    parts, tile = runs_of("gather back", x, slices, normed=score != "linear")
+    parts, tile = runs_of("gather back", x, meshes, slices, normed=score != "linear")
     d_x = torch.empty_like(x)
     d_points = x.new_empty(0) if same else torch.empty_like(value)
     sums = x.new_empty(batch * heads, parts, slices * (width + 1), dtype=torch.float32)
@@ -278,11 +280,12 @@ def gather_backward(
     _gather_back[(parts, batch * heads)](
         x, value, weight, scale, weight if bias is None else bias, weight if linear is None else linear,
         top, total, mean, top if d_sum is None else d_sum, d_value, x if through is None else through,
-        d_x, d_points, sums, d_maps, points,
+        x if offsets is None else offsets, d_x, d_points, sums, d_maps, meshes.points,
         *weight.stride(), *(weight if linear is None else linear).stride(),
         heads, slices, width, values, mapped,
         score, bias is not None, same, linear is not None, d_sum is not None, through is not None,
-        product_precision(x, "careful"), pad(slices), pad(width), pad(values), pad(mapped), **tile,
+        offsets is not None, product_precision(x, "careful"),
+        pad(slices), pad(width), pad(values), pad(mapped), **tile,
     )  # fmt: skip
     d_weight, d_scale, d_bias, d_map = small_gradients(
         sums, d_maps, weight, scale, bias, linear, batch, None, late

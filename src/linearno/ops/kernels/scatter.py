@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.kernels.launch import exp, multiply, pad, product_precision
-from linearno.ops.kernels.sums import run_of, runs_of, small_gradients
+from linearno.ops.kernels.sums import Meshes, mesh_of, run_of, runs_of, small_gradients
 
 
 @triton.jit
@@ -23,10 +23,10 @@ def _phi(x, weight, bias, slices, FULL: tl.constexpr, BIASED: tl.constexpr, PROD
 
 @triton.jit
 def _scatter(
-    x_ptr, weight_ptr, scale_ptr, bias_ptr, value_ptr, out_ptr,
+    x_ptr, weight_ptr, scale_ptr, bias_ptr, value_ptr, offset_ptr, out_ptr,
     N, WD, WM,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
-    BIASED: tl.constexpr, PRODUCT: tl.constexpr,
+    BIASED: tl.constexpr, PACKED: tl.constexpr, PRODUCT: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     part, head = tl.program_id(0), tl.program_id(1)
@@ -44,11 +44,11 @@ def _scatter(
         mask=slices[:, None] & values[None, :],
         other=0.0,
     ).to(kind)
-    first = (head // H).to(tl.int64) * N
-    begin, end = run_of(part, N, BN)
+    first, points = mesh_of(head, offset_ptr, N, H, PACKED)
+    begin, end = run_of(part, points, BN)
     for start in range(begin, end, BN):
         n = start + tl.arange(0, BN)
-        there = n < N
+        there = n < points
         row = (first + n) * H + head % H
         x = tl.load(x_ptr + row[:, None] * D + d[None, :], mask=there[:, None] & features[None, :], other=0.0)
         share, norm = _phi(x, weight, bias, slices, M == BM, BIASED, PRODUCT)
@@ -58,10 +58,10 @@ def _scatter(
 
 @triton.jit
 def _scatter_back(
-    x_ptr, weight_ptr, scale_ptr, bias_ptr, value_ptr, d_out_ptr, d_x_ptr, part_ptr,
+    x_ptr, weight_ptr, scale_ptr, bias_ptr, value_ptr, d_out_ptr, offset_ptr, d_x_ptr, part_ptr,
     N, WD, WM,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
-    BIASED: tl.constexpr, PRODUCT: tl.constexpr,
+    BIASED: tl.constexpr, PACKED: tl.constexpr, PRODUCT: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """∂loss/∂score = φ ∘ (dφ − Σ_m φ dφ)."""
@@ -83,11 +83,11 @@ def _scatter_back(
     d_weight = tl.zeros([BM, BD], tl.float32)
     d_value = tl.zeros([BM, BE], tl.float32)
     d_bias = tl.zeros([BN, BM], tl.float32)
-    first = (head // H).to(tl.int64) * N
-    begin, end = run_of(part, N, BN)
+    first, points = mesh_of(head, offset_ptr, N, H, PACKED)
+    begin, end = run_of(part, points, BN)
     for start in range(begin, end, BN):
         n = start + tl.arange(0, BN)
-        there = n < N
+        there = n < points
         row = (first + n) * H + head % H
         of_x = row[:, None] * D + d[None, :]
         x = tl.load(x_ptr + of_x, mask=there[:, None] & features[None, :], other=0.0)
@@ -114,14 +114,17 @@ def _scatter_back(
     tl.store(base + M * D + M + m[:, None] * E + e[None, :], d_value, mask=slices[:, None] & values[None, :])
 
 
-def scatter_forward(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor) -> Tensor:
-    batch, points, heads, width = x.shape
+def scatter_forward(
+    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor, meshes: Meshes
+) -> Tensor:
+    (heads, width), offsets = x.shape[2:], meshes.offsets
     slices, values = value.shape[-2:]
-    parts, tile = runs_of("scatter", x, slices)
-    out = x.new_empty(batch, points, heads, values)
-    _scatter[(parts, batch * heads)](
-        x, weight, scale, weight if bias is None else bias, value, out, points, *weight.stride(),
-        heads, slices, width, values, bias is not None, product_precision(x, "careful"),
+    parts, tile = runs_of("scatter", x, meshes, slices)
+    out = x.new_empty(*x.shape[:-1], values)
+    _scatter[(parts, meshes.number * heads)](
+        x, weight, scale, weight if bias is None else bias, value, x if offsets is None else offsets, out,
+        meshes.points, *weight.stride(), heads, slices, width, values, bias is not None,
+        offsets is not None, product_precision(x, "careful"),
         pad(slices), pad(width), pad(values), **tile,
     )  # fmt: skip
     return out
@@ -129,18 +132,19 @@ def scatter_forward(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | Non
 
 def scatter_backward(
     x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor, d_out: Tensor,
-    late: bool,
+    late: bool, meshes: Meshes,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x, weight, scale, bias (empty where there is none) and value."""
-    batch, points, heads, width = x.shape
+    (heads, width), batch, offsets = x.shape[2:], meshes.number, meshes.offsets
     slices, values = value.shape[-2:]
-    parts, tile = runs_of("scatter back", x, slices)
+    parts, tile = runs_of("scatter back", x, meshes, slices)
     d_x = torch.empty_like(x)
     sums = x.new_empty(batch * heads, parts, slices * (width + 1 + values), dtype=torch.float32)
     _scatter_back[(parts, batch * heads)](
-        x, weight, scale, weight if bias is None else bias, value, d_out, d_x, sums, points,
-        *weight.stride(), heads, slices, width, values, bias is not None, product_precision(x, "careful"),
-        pad(slices), pad(width), pad(values), **tile,
+        x, weight, scale, weight if bias is None else bias, value, d_out, x if offsets is None else offsets,
+        d_x, sums, meshes.points,
+        *weight.stride(), heads, slices, width, values, bias is not None, offsets is not None,
+        product_precision(x, "careful"), pad(slices), pad(width), pad(values), **tile,
     )  # fmt: skip
     d_value = torch.empty_like(value)
     d_weight, d_scale, d_bias, _ = small_gradients(

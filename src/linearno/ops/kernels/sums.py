@@ -1,5 +1,7 @@
 """What gather and scatter share: the size of their tiles, and the sums of what their programs leave."""
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -20,10 +22,28 @@ MEASURED = {
 SMALL, FEW = 1024, 32
 
 
-def runs_of(kernel: str, x: Tensor, slices: int, *, normed: bool = False) -> tuple[int, dict[str, int]]:
+class Meshes(NamedTuple):
+    """How points lie: so many meshes of `points` each or, packed one after another, of that many at most,
+    with their S + 1 offsets on the device."""
+
+    number: int
+    points: int
+    offsets: Tensor | None
+
+    @classmethod
+    def of(cls, x: Tensor, offsets: Tensor | None, longest: int) -> "Meshes":
+        if offsets is None:
+            return cls(x.shape[0], x.shape[1], None)
+        return cls(len(offsets) - 1, longest, offsets)
+
+
+def runs_of(
+    kernel: str, x: Tensor, meshes: Meshes, slices: int, *, normed: bool = False
+) -> tuple[int, dict[str, int]]:
     """Into how many runs the points of a head are cut, and the tiles in which a program takes its own.
 
-    `normed`: scores are normalised over the slices first, which wants other tiles.
+    `normed`: scores are normalised over the slices first, which wants other tiles. Of packed meshes the
+    longest one decides: shorter ones have shorter runs, or none.
     """
     wide, per = pad(slices), 4
     if x.dtype == torch.bfloat16 and wide * pad(x.shape[-1]) <= SMALL and not normed:
@@ -34,9 +54,23 @@ def runs_of(kernel: str, x: Tensor, slices: int, *, normed: bool = False) -> tup
         if x.dtype == torch.float32:
             tile = max(16, tile // (4 if product_precision(x) == "ieee" else 2))
         warps = 8 if wide > 128 else 4
-    batch, points, heads, _ = x.shape
-    runs = max(1, min(-(-points // tile), per * processors(x.device) // max(1, batch * heads)))
+    batch, length, heads, _ = x.shape
+    long = -(-batch * length // meshes.points)  # as many of the longest would hold all points
+    runs = max(1, min(-(-meshes.points // tile), per * processors(x.device) // max(1, long * heads)))
     return runs, {"BN": tile, "num_warps": warps, "num_stages": 3}
+
+
+@triton.jit
+def mesh_of(head, offset_ptr, N, H: tl.constexpr, PACKED: tl.constexpr):
+    """Where the mesh of a head begins, and how many points it has."""
+    mesh = head // H
+    if PACKED:
+        first = tl.load(offset_ptr + mesh)
+        points = (tl.load(offset_ptr + mesh + 1) - first).to(tl.int32)
+    else:
+        first = mesh.to(tl.int64) * N
+        points = N
+    return first, points
 
 
 @triton.jit
