@@ -137,8 +137,9 @@ def _generation(name: str, record: Record) -> str:
     samples = sum(found["sizes"].values())
     how = f"with {found['workers']} workers" if found["device"] == "cpu" else f"on {found['device']}"
     return (
-        f"{NAMES.get(name, name.capitalize())} at resolution {found['resolution']}: {samples:,} samples solved and written "
-        f"in {record.value:.0f} s {how} ({record.machine}, commit {_commit(record)})."
+        f"{NAMES.get(name, name.capitalize())} at resolution {found['resolution']}: "
+        f"{samples:,} samples solved and written in {record.value:.0f} s {how} "
+        f"({record.machine}, commit {_commit(record)})."
     )
 
 
