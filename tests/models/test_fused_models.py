@@ -54,6 +54,7 @@ def test_a_model_answers_and_learns_the_same_with_kernels(kind):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a CUDA device")
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_made_on_a_second_stream_are_the_same_to_the_bit(kind):
     model, *asked = build(kind)

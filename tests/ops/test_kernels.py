@@ -36,7 +36,7 @@ SHAPES = [
     (1, 33, 1, 16, 256),
     (1, 97, 2, 32, 32),
     (1, 20, 1, 64, 129),
-    (1, 17, 40, 8, 9),
+    (1, 17, 24, 8, 9),
 ]
 
 
@@ -119,7 +119,7 @@ def test_attention_is_as_near_to_float64_as_plain_pytorch(shape, kind):
         draw(width, width),
     ]
     floor = 2**-7 if kind == HALF else 2**-21
-    draws = 8 if DEVICE.type == "cuda" else 1 if slices > 64 else 3
+    draws = 8 if DEVICE.type == "cuda" else 1 if max(slices, 4 * heads) > 64 else 3
     agrees(attention("N", tied=False), leaves, floor=floor, draws=draws)
 
 
