@@ -60,12 +60,12 @@ class Side:
         self.waiting.clear()
 
     def start(
-        self, work: Callable[[], tuple[Any, ...]], read: tuple[Tensor, ...], *, joint: bool
+        self, work: Callable[[], tuple[Any, ...]], read: tuple[Tensor, ...], *, first: bool
     ) -> tuple[Any, ...]:
         while len(self.pieces) >= LAST and sum(piece.bytes for piece in self.pieces) > HELD:
             self._wait_for_first()
         stream = self.streams[0]
-        if not joint and sum(tensor.nbytes for tensor in read) <= SMALL:
+        if not first and sum(tensor.nbytes for tensor in read) <= SMALL:
             self.turn = self.turn % (STREAMS - 1) + 1
             stream = self.streams[self.turn]
         stream.wait_stream(torch.cuda.current_stream(self.device))
@@ -187,16 +187,18 @@ def _leaf(tensor: Tensor) -> Tensor | None:
 
 
 def beside(
-    work: Callable[[], tuple[Tensor, ...]], *read: Tensor, leaves: Leaves = None
+    work: Callable[[], tuple[Tensor, ...]], *read: Tensor, leaves: Leaves = None, first: bool = False
 ) -> tuple[Tensor, ...]:
     """`work()`: on another stream if it gives gradients of `leaves` that nothing is added to, so that
-    nobody needs them before the end of the pass. `read` are all the tensors it reads but parameters."""
+    nobody needs them before the end of the pass. `read` are all the tensors it reads but parameters. It runs
+    on the first of the streams where it must come after other work there: where a gradient is to be joined
+    with others, and where `first` says so."""
     device = read[0].device
     if leaves is None or not is_late(device, leaves):
         return work()
     side = side_of(device)
-    joint = not leaves or any(side.uses[use.leaf][0] is not None for use in leaves if use is not None)
-    return side.start(work, read, joint=joint)
+    first = first or not leaves or any(side.shares(use.leaf) for use in leaves if use is not None)
+    return side.start(work, read, first=first)
 
 
 def is_late(device: torch.device, leaves: Leaves) -> bool:

@@ -115,7 +115,7 @@ class FusedNorm(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, h: Tensor, rest: Maybe, more: Maybe, offset: Maybe, gain: Tensor, shift: Tensor, eps: float,
-        kind: torch.dtype, split: bool,
+        kind: torch.dtype, split: bool, leaves: Leaves,
     ) -> tuple[Tensor, Maybe, Tensor]:  # fmt: skip
         from linearno.ops.kernels import norm
 
@@ -125,7 +125,7 @@ class FusedNorm(torch.autograd.Function):
         )
         ctx.save_for_backward(total, moments, gain)
         ctx.kinds, ctx.offset = (h.dtype, None if more is None else more.dtype), offset is not None
-        ctx.leaves = note_use(gain, shift, offset)
+        ctx.leaves = leaves
         ctx.set_materialize_grads(False)
         left = None if left is None else left.view(h.shape)
         if left is not None:
@@ -144,7 +144,8 @@ class FusedNorm(torch.autograd.Function):
             h, moments, gain, d_out.reshape(h.shape), along, ctx.kinds, ctx.offset, ctx.leaves
         )
         d_more = None if d_more is None else d_more.view(d_out.shape)
-        return d_h.view(d_out.shape), None, d_more, _first(d_offset), d_gain, d_shift, None, None, None
+        small = join(h.device, ctx.leaves, _first(d_offset), d_gain, d_shift)
+        return d_h.view(d_out.shape), None, d_more, *small, *[None] * 4
 
 
 def _first(found: Sequence[Maybe]) -> Maybe:
@@ -199,7 +200,7 @@ class FusedMlp(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Maybe, kind: torch.dtype
+        ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Maybe, kind: torch.dtype, leaves: Leaves
     ) -> Tensor:
         from linearno.ops.kernels import mlp
 
@@ -208,7 +209,7 @@ class FusedMlp(torch.autograd.Function):
         keep = any(ctx.needs_input_grad)
         out, z = mlp.mlp_forward(rows, narrow1, b1, narrow2, b2, keep)
         ctx.save_for_backward(rows, narrow1, narrow2, z)
-        ctx.leaves, ctx.biased = note_use(w1, b1, w2, b2), b2 is not None
+        ctx.leaves, ctx.biased = leaves, b2 is not None
         return out.view(*x.shape[:-1], len(w2))
 
     @staticmethod
@@ -221,7 +222,7 @@ class FusedMlp(torch.autograd.Function):
             x, w1, w2, z, d_out.reshape(-1, len(w2)), ctx.needs_input_grad[0], ctx.biased, ctx.leaves
         )
         d_x = None if d_x is None else d_x.view(*d_out.shape[:-1], x.shape[-1])
-        return d_x, d_w1, d_b1, d_w2, _first(d_b2), None
+        return d_x, *join(x.device, ctx.leaves, d_w1, d_b1, d_w2, _first(d_b2)), None, None
 
 
 class FusedMix(torch.autograd.Function):
@@ -293,7 +294,12 @@ class FusedInverse(torch.autograd.Function):
         from linearno.ops.kernels.inverse import inverse_backward
 
         (t,), (low, high) = ctx.saved_tensors, ctx.bounds
-        made = beside(lambda: (inverse_backward(t, d_out.contiguous(), low, high),), d_out, leaves=ctx.leaves)
+        made = beside(
+            lambda: (inverse_backward(t, d_out.contiguous(), low, high),),
+            d_out,
+            leaves=ctx.leaves,
+            first=True,
+        )
         return *join(d_out.device, ctx.leaves, *made), None, None, None
 
 

@@ -55,7 +55,10 @@ def add_norm(
         kind = torch.float32 if rest is not None and not torch.is_autocast_enabled(h.device.type) else None
         kind = kind or computes_in(h)
         split = rest is not None or (kind == torch.bfloat16 and torch.is_grad_enabled())
-        h, rest, normed = FusedNorm.apply(h.contiguous(), rest, more, offset, gain, shift, eps, kind, split)
+        leaves = note_joint_use(offset, gain, shift)
+        h, rest, normed = FusedNorm.apply(
+            h.contiguous(), rest, more, offset, gain, shift, eps, kind, split, leaves
+        )
         return Stream(h, rest), normed
     total = h if more is None else h + more
     total = total if offset is None else total + offset
@@ -99,7 +102,8 @@ def mlp(
     if _takes_mlp(x, w1, w2):
         from linearno.ops.fused import FusedMlp
 
-        return FusedMlp.apply(x if exact else x.to(computes_in(x)), w1, b1, w2, b2, computes_in(x))
+        kind, leaves = computes_in(x), note_joint_use(w1, b1, w2, b2)
+        return FusedMlp.apply(x if exact else x.to(kind), w1, b1, w2, b2, kind, leaves)
     with torch.autocast(x.device.type, enabled=False) if exact else nullcontext():
         hidden = F.linear(x, w1, b1)
     return F.linear(F.gelu(hidden), w2, b2)
