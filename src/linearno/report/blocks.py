@@ -7,6 +7,8 @@ from linearno.core.records import Record
 
 Records = Mapping[str, Record]
 Block = Callable[[Records], str]
+PUBLISHED_EPOCHS = 500  # of every figure that is compared with
+NAMES = {"ns": "Navier–Stokes"}  # of sets whose short name is no word
 
 
 def under(records: Records, prefix: str) -> dict[str, Record]:
@@ -129,9 +131,6 @@ def generation_lines(records: Records) -> str:
     return "\n".join(_generation(name.removesuffix("_device"), record) for name, record in found.items())
 
 
-NAMES = {"ns": "Navier–Stokes"}  # of sets whose short name is no word
-
-
 def _generation(name: str, record: Record) -> str:
     found = record.details
     samples = sum(found["sizes"].values())
@@ -250,7 +249,7 @@ def train_table(records: Records) -> str:
     head = [
         "run",
         "test error",
-        "published",
+        f"published ({PUBLISHED_EPOCHS} epochs)",
         "epochs",
         "seeds",
         "data",
@@ -308,8 +307,10 @@ def summary_table(records: Records) -> str:
             rows.append([what, f"{record.value:.3g} {record.unit}", "", _from(record)])
     for key, record in under(records, "train").items():
         published = record.against.get("published")
-        other = "" if published is None else f"{published:.4f} (published)"
-        what = f"test {record.unit}, {key}, {record.epochs} epochs"
+        schedule = "" if record.epochs == PUBLISHED_EPOCHS else f", {PUBLISHED_EPOCHS} epochs"
+        other = "" if published is None else f"{published:.4f} (published{schedule})"
+        source = f", {record.data.partition(',')[0]} data" if record.data else ""
+        what = f"test {record.unit}, {key}, {record.epochs} epochs{source}"
         rows.append([what, f"{record.value:.4f}", other, _from(record)])
     if not rows:
         return missing("linearno bench attention --out results")
