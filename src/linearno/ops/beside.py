@@ -170,11 +170,15 @@ def _note(inputs: tuple[Tensor | None, ...], joint: bool) -> Leaves:
             found.append(None)
             continue
         counted = tensor.grad_fn is None or type(tensor.grad_fn).__name__ != "FusedInverseBackward"
-        if counted and tensor.device.type == "cuda":  # else the inverse itself has counted it
-            view = (tensor.shape, tensor.stride()) if joint and known else None
-            side_of(tensor.device).uses[id(leaf)].append(view)
+        if counted:  # else the inverse itself has counted it
+            _count(tensor, leaf, joint and known)
         found.append(Use(id(leaf), counted))
     return tuple(found) if known else None
+
+
+def _count(tensor: Tensor, leaf: Tensor, joint: bool) -> None:
+    if tensor.device.type == "cuda" and (side := side_of(tensor.device)).open:
+        side.uses[id(leaf)].append((tensor.shape, tensor.stride()) if joint else None)
 
 
 def _leaf(tensor: Tensor) -> Tensor | None:
