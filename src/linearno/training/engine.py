@@ -1,8 +1,10 @@
 """The step of a run: eager anywhere, and on CUDA recorded once as a graph and replayed without the host."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,12 +28,21 @@ log = logging.getLogger(__name__)
 WARM_UP = 3  # eager steps before a capture: libraries set themselves up, kernels are compiled
 
 
+class Recorded(NamedTuple):
+    """A step as a graph: where it reads, and what it gives. Graphs use the same memory one after another."""
+
+    graph: torch.cuda.CUDAGraph
+    samples: Tensor
+    drawn: Drawn
+    result: tuple[Tensor, Tensor]
+
+
 class Engine:
     """Calls of `step(index)` train on the samples at `index` and write loss and gradient norm into the state.
 
-    The first steps of a run are eager ones. Then, if `config.capture` allows it, the step of a full batch is
-    captured: the same kernels on the same memory, so the two ways agree to rounding. A shorter last batch of
-    an epoch stays eager, and so do steps that several processes share, and batches of packed or drawn points,
+    The first steps of a run are eager ones. Then, if `config.capture` allows it, the step is captured, for a
+    shorter last batch of an epoch by itself: the same kernels on the same memory, so the two ways agree to
+    rounding. Steps that several processes share stay eager, and so do batches of packed or drawn points,
     whose `index` is read on the host. Whatever the host decides (the learning rate, the place of the loss)
     stays outside.
     """
@@ -60,8 +71,8 @@ class Engine:
         self.stream = torch.cuda.Stream(state.device) if self.capture else None
         narrow = cuda and config.precision == "bf16"
         self.casts = Casts(state.model.parameters(), torch.bfloat16) if narrow else None
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._done = 0
+        self._recorded: dict[int, Recorded] = {}  # by the samples of a step
+        self._done: Counter[int] = Counter()
 
     def __enter__(self) -> "Engine":
         """All work of a captured run, before and after the capture, belongs on one stream of its own."""
@@ -90,7 +101,6 @@ class Engine:
             loss, grad_norm = self._way(index, drawn)()
             state.losses[state.step].lerp_(loss.to(state.losses), 1 / count)
             state.grad_norms[state.step].lerp_(grad_norm.to(state.grad_norms), 1 / count)
-            self._done += 1
         state.lr = float(state.optimizer.param_groups[0]["lr"])
         state.schedule.after_step()
         state.step += 1
@@ -115,12 +125,13 @@ class Engine:
         return self.data.batch(index, kept)
 
     def _way(self, index: Tensor, drawn: Drawn) -> Callable[[], tuple[Tensor, Tensor]]:
-        full = len(index) == self.config.batch * self.config.accumulate
-        if not self.capture or not full or self._done < WARM_UP:
+        samples = len(index)
+        if not self.capture or self._done.total() < WARM_UP or not self._done[samples]:
+            self._done[samples] += 1
             return lambda: self._eager(index, drawn)
-        if self._graph is None:
-            self._record(index, drawn)
-        return lambda: self._replay(index, drawn)
+        if samples not in self._recorded:
+            self._recorded[samples] = self._record(index, drawn)
+        return lambda: self._replay(self._recorded[samples], index, drawn)
 
     def _eager(self, index: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
         """From indices to changed weights: nothing here waits for the device."""
@@ -146,18 +157,19 @@ class Engine:
             state.ema.update(state.model)
         return result
 
-    def _record(self, index: Tensor, drawn: Drawn) -> None:
-        self._index, self._drawn = index.clone(), None if drawn is None else drawn.clone()
+    def _record(self, index: Tensor, drawn: Drawn) -> Recorded:
+        index, drawn = index.clone(), None if drawn is None else drawn.clone()
         self.state.optimizer.zero_grad(set_to_none=True)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, stream=self.stream):
-            self._result = self._eager(self._index, self._drawn)
-        log.info("the training step is captured as a CUDA graph")
+        graph = torch.cuda.CUDAGraph()
+        pool = next(iter(self._recorded.values())).graph.pool() if self._recorded else None
+        with torch.cuda.graph(graph, pool=pool, stream=self.stream):
+            result = self._eager(index, drawn)
+        log.info("the training step of %d samples is captured as a CUDA graph", len(index))
+        return Recorded(graph, index, drawn, result)
 
-    def _replay(self, index: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
-        assert self._graph is not None
-        self._index.copy_(index)
-        if drawn is not None and self._drawn is not None:
-            self._drawn.copy_(drawn)
-        self._graph.replay()
-        return self._result
+    def _replay(self, step: Recorded, index: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
+        step.samples.copy_(index)
+        if drawn is not None and step.drawn is not None:
+            step.drawn.copy_(drawn)
+        step.graph.replay()
+        return step.result
