@@ -256,6 +256,43 @@ def test_the_stream_kept_as_two_halves_is_the_stream():
         torch.testing.assert_close(ours.float(), right.float(), rtol=2**-6, atol=5e-2)
 
 
+@pytest.mark.parametrize("hidden", [0, 40, 150])
+@pytest.mark.parametrize("along", [True, False])
+def test_a_branch_and_the_norm_after_it_in_one_kernel_are_as_near_to_float64_as_in_two(hidden, along):
+    """One linear map of 20 numbers to 24, or an MLP."""
+    h, x, offset, gain, shift = draw(3, 17, 24), draw(3, 17, 20, kind=HALF), draw(24), draw(24), draw(24)
+    sizes = [(hidden, 20), (hidden,), (24, hidden)] if hidden else [(24, 20)]
+    weights = [draw(*size, scale=size[-1] ** -0.5) for size in sizes]
+    leaves = [leaf.requires_grad_() for leaf in (h, x, offset, gain, shift, *weights)]
+    slopes = [draw(3, 17, 24, kind=HALF), draw(3, 17, 24, kind=HALF)]
+
+    def answers(h, x, offset, gain, shift, *weights, way):
+        branch = layers.Branch(x, weights[-1], tuple(weights[:-1]) or None)
+        if way == "exact":
+            return h + branch.made() + offset, gain, shift
+        stream = layers.add_norm(layers.Stream(h), torch.ones_like(gain), torch.zeros_like(shift), 1e-5)[0]
+        more = branch if way == "one" else branch.made()
+        stream, normed = layers.add_norm(stream._replace(more=more, offset=offset), gain, shift, 1e-5)
+        assert ("FusedBranch" in type(normed.grad_fn).__name__) == (way == "one")
+        return stream.h, normed, stream.rest
+
+    found = {}
+    for way in ("one", "two"):
+        with backend("kernel"), torch.autocast(DEVICE.type, HALF):
+            sums, normed, rest = answers(*leaves, way=way)
+        outs, given = ([sums, normed], slopes) if along else ([normed], slopes[1:])
+        found[way] = [sums.float() + rest.float(), normed, *torch.autograd.grad(outs, leaves, given)]
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    with backend("plain"):
+        total, gain64, shift64 = answers(*exact, way="exact")
+    normed = F.layer_norm(total, (24,), gain64, shift64)
+    outs, given = ([total, normed], slopes) if along else ([normed], slopes[1:])
+    true = [total, normed, *torch.autograd.grad(outs, exact, [slope.double() for slope in given])]
+    for ours, theirs, right in zip(found["one"], found["two"], true, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert error(ours, right) <= WORSE[HALF] * max(error(theirs, right), 2**-8)
+
+
 def test_the_head_of_a_stream_agrees_with_the_plain_one():
     leaves = [draw(3, 21, 24), draw(3, 21, 24), *(draw(24) for _ in range(3)), draw(1, 24), draw(1)]
 

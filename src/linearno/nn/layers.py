@@ -20,6 +20,10 @@ class Branch(nn.Sequential, ABC):
     def with_bias(self, x: Float[Tensor, "*rows I"], bias: Tensor | None) -> Float[Tensor, "*rows O"]:
         """The layers with this as the last bias."""
 
+    @abstractmethod
+    def to_come(self, x: Float[Tensor, "*rows I"]) -> ops.Branch:
+        """The layers without the last bias, to be applied by whoever adds them."""
+
     @property
     def last(self) -> nn.Linear:
         last = self[-1]
@@ -31,7 +35,7 @@ class Branch(nn.Sequential, ABC):
         where a kernel can."""
         bias = self.last.bias
         if ops.norm_adds_bias(x, bias):
-            return stream._replace(more=self.with_bias(x, None), offset=bias)
+            return stream._replace(more=self.to_come(x), offset=bias)
         return stream._replace(more=self.with_bias(x, bias))
 
 
@@ -53,6 +57,11 @@ class Mlp(Branch):
         assert isinstance(first, nn.Linear)
         return ops.mlp(x, first.weight, first.bias, self.last.weight, bias, exact=self.exact)
 
+    def to_come(self, x: Float[Tensor, "*rows I"]) -> ops.Branch:
+        first = self[0]
+        assert isinstance(first, nn.Linear)
+        return ops.Branch(x, self.last.weight, (first.weight, first.bias))
+
 
 class Linear(nn.Linear):
     """A linear map with a bias."""
@@ -73,6 +82,9 @@ class OneLinear(Branch):
 
     def with_bias(self, x: Float[Tensor, "*rows I"], bias: Tensor | None) -> Float[Tensor, "*rows O"]:
         return ops.linear(x, self.last.weight, bias)
+
+    def to_come(self, x: Float[Tensor, "*rows I"]) -> ops.Branch:
+        return ops.Branch(x, self.last.weight)
 
 
 def add_norm(norm: nn.LayerNorm, stream: Stream) -> tuple[Stream, Tensor]:

@@ -138,14 +138,69 @@ class FusedNorm(torch.autograd.Function):
         from linearno.ops.kernels import norm
 
         h, moments, gain = ctx.saved_tensors
-        d_out = torch.zeros_like(h) if d_out is None else d_out
-        along = None if along is None else along.reshape(h.shape)
+        d_out, along, shape = _slopes(d_out, along, h)
         d_h, d_more, (d_gain, d_shift, *d_offset) = norm.norm_backward(
-            h, moments, gain, d_out.reshape(h.shape), along, ctx.kinds, ctx.offset, ctx.leaves
+            h, moments, gain, d_out, along, ctx.kinds, ctx.offset, ctx.leaves
         )
-        d_more = None if d_more is None else d_more.view(d_out.shape)
+        d_more = None if d_more is None else d_more.view(shape)
         small = join(h.device, ctx.leaves, _first(d_offset), d_gain, d_shift)
-        return d_h.view(d_out.shape), None, d_more, *small, *[None] * 4
+        return d_h.view(shape), None, d_more, *small, *[None] * 4
+
+
+def _slopes(d_out: Maybe, along: Maybe, h: Tensor) -> tuple[Tensor, Maybe, torch.Size]:
+    """The gradients of a norm and along its stream as rows, and their shape; either may be missing."""
+    given = d_out if d_out is not None else along
+    assert given is not None
+    d_out = torch.zeros_like(h) if d_out is None else d_out.reshape(h.shape).contiguous()
+    return d_out, None if along is None else along.reshape(h.shape).contiguous(), given.shape
+
+
+class FusedBranch(torch.autograd.Function):
+    """`FusedNorm` of a stream to which a branch of x is added on the way: one linear map, or with w1 and b1
+    Linear, GELU, Linear; its last bias is the offset. All in bf16."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, h: Tensor, rest: Tensor, offset: Tensor, gain: Tensor, shift: Tensor, eps: float,
+        w1: Maybe, b1: Maybe, w2: Tensor, leaves: Leaves,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        from linearno.ops.kernels.branch import branch_forward
+
+        rows, narrow1 = x.reshape(-1, x.shape[-1]), None if w1 is None else narrow(w1, x.dtype)
+        narrow2 = narrow(w2, x.dtype)
+        first = None if narrow1 is None or b1 is None else (narrow1, b1)
+        wide, finer = h.reshape(-1, h.shape[-1]), rest.reshape(-1, h.shape[-1])
+        total, left, out, moments, z = branch_forward(
+            rows, wide, finer, offset, gain, shift, eps, first, narrow2
+        )
+        ctx.save_for_backward(total, moments, gain, rows, z, narrow1, narrow2)
+        ctx.leaves = leaves
+        ctx.set_materialize_grads(False)
+        total, left, out = (part.view(h.shape) for part in (total, left, out))
+        ctx.mark_non_differentiable(left)
+        return total, left, out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, along: Maybe, _: Maybe, d_out: Maybe) -> tuple[Maybe, ...]:
+        from linearno.ops.kernels.branch import branch_backward
+
+        h, moments, gain, x, z, w1, w2 = ctx.saved_tensors
+        d_out, along, shape = _slopes(d_out, along, h)
+        d_x, d_h, small = branch_backward(h, moments, gain, d_out, along, x, z, w1, w2, ctx.leaves)
+        d_offset, d_gain, d_shift, *of_branch = join(h.device, ctx.leaves, *small)
+        of_branch = [None, None, *of_branch] if w1 is None else of_branch
+        return (
+            d_x.view(*shape[:-1], -1),
+            d_h.view(shape),
+            None,
+            d_offset,
+            d_gain,
+            d_shift,
+            None,
+            *of_branch,
+            None,
+        )
 
 
 def _first(found: Sequence[Maybe]) -> Maybe:

@@ -17,7 +17,22 @@ from linearno.ops.choice import computes_in, takes_kernel
 
 Features = Float[Tensor, "*rows W"]
 MOST_HIDDEN = 1024
+FEW_ROWS, NARROW = 8192, 128  # that a branch and the norm after it are one kernel for
 WIDEST = 256  # inputs and outputs of the fused MLP: a tile holds whole rows
+
+
+class Branch(NamedTuple):
+    """What is still to be made of x and added to a stream: a linear map, or Linear, GELU, Linear, but for the
+    last bias."""
+
+    x: Features
+    last: Float[Tensor, "L J"]
+    first: tuple[Float[Tensor, "J W"], Float[Tensor, "J"]] | None = None
+
+    def made(self) -> Features:
+        if self.first is None:
+            return linear(self.x, self.last, None)
+        return mlp(self.x, *self.first, self.last, None)
 
 
 class Stream(NamedTuple):
@@ -25,19 +40,24 @@ class Stream(NamedTuple):
 
     h       the stream, which gradients flow along
     rest    what rounding the stream to bf16 left, None where it was not; it has no gradient of its own
-    more    what the last layer gave and the next norm adds, None where there is nothing
+    more    what the last layer gave, or is to give, and the next norm adds, None where there is nothing
     offset  that layer's bias, where the norm adds it too: the sum that is its gradient costs nothing there
     """
 
     h: Features
     rest: Features | None = None
-    more: Features | None = None
+    more: Features | Branch | None = None
     offset: Float[Tensor, "W"] | None = None
 
     def close(self) -> Features:
         """The sum."""
-        parts = [part for part in (self.rest, self.more, self.offset) if part is not None]
+        parts = [part for part in (self.rest, self.made, self.offset) if part is not None]
         return sum((part.float() for part in parts), start=self.h.float()) if parts else self.h
+
+    @property
+    def made(self) -> Features | None:
+        """What the last layer gave."""
+        return self.more.made() if isinstance(self.more, Branch) else self.more
 
 
 def add_norm(
@@ -48,7 +68,18 @@ def add_norm(
     Where products are taken in bf16 the kernel keeps the stream as two bf16 numbers, 16 bits of mantissa in
     all: its gradients are then bf16 too, and half the bytes.
     """
-    h, rest, more, offset = stream
+    h, rest, branch, offset = stream
+    if isinstance(branch, Branch) and rest is not None and offset is not None and _is_small(branch, h):
+        from linearno.ops.fused import FusedBranch
+
+        w1, b1 = branch.first or (None, None)
+        weights = [branch.last] if w1 is None else [w1, b1, branch.last]
+        leaves = note_joint_use(offset, gain, shift, *weights)
+        h, rest, normed = FusedBranch.apply(
+            branch.x.to(h.dtype), h, rest, offset, gain, shift, eps, w1, b1, branch.last, leaves
+        )
+        return Stream(h, rest), normed
+    more = stream.made
     if rest is not None or _fused("norm", h, gain):
         from linearno.ops.fused import FusedNorm
 
@@ -70,6 +101,14 @@ def norm_adds_bias(x: Features, bias: Tensor) -> bool:
     return _fused("norm", x, bias)
 
 
+def _is_small(branch: Branch, h: Tensor) -> bool:
+    """Whether one kernel takes a branch and the norm after it: rows and numbers in them are few."""
+    sizes = [*branch.last.shape, branch.x.shape[-1]]
+    few = branch.x.shape[:-1].numel() <= FEW_ROWS and max(sizes[0], sizes[-1]) <= NARROW
+    halves = h.dtype == computes_in(h) == torch.bfloat16 and branch.x.dtype in (torch.bfloat16, torch.float32)
+    return few and halves and sizes[1] <= MOST_HIDDEN and _fused("branch", h, branch.last)
+
+
 def norm_linear(
     stream: Stream,
     gain: Float[Tensor, "W"],
@@ -79,13 +118,13 @@ def norm_linear(
     bias: Float[Tensor, "L"],
 ) -> Float[Tensor, "*rows L"]:
     """A linear map of the layer norm of the closed stream, in float32 where the stream is split."""
-    h, rest, more, offset = stream
+    h, rest, more, offset = stream.h, stream.rest, stream.made, stream.offset
     alike = len(weight) == 1 and (h.dtype == torch.float32 or rest is not None)
     if alike and not torch.is_autocast_enabled(h.device.type) and _fused("head", h, weight):
         from linearno.ops.fused import FusedHead
 
         return FusedHead.apply(h.contiguous(), rest, more, offset, gain, shift, eps, weight, bias)
-    return linear(add_norm(stream, gain, shift, eps)[1], weight, bias)
+    return linear(add_norm(Stream(h, rest, more, offset), gain, shift, eps)[1], weight, bias)
 
 
 def mlp(

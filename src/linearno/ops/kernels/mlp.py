@@ -1,8 +1,7 @@
 """Linear, GELU, Linear in one kernel. Axes: R rows, K inputs, J hidden, L outputs.
 
-The hidden layer goes by in chunks: what is kept of it for the backward pass is its value before GELU. One
-kernel goes back through both layers; where rows are wide or many it goes through GELU alone, between products
-of the library. Those of the weights run beside.
+The hidden layer goes by in chunks: what is kept of it for the backward pass is its value before GELU. There
+the products are the library's, those of the weights beside the others, and one kernel goes back through GELU.
 """
 
 import torch
@@ -15,13 +14,12 @@ from linearno.ops.casts import narrow
 from linearno.ops.kernels.launch import exp, multiply, pad, processors, product_precision
 from linearno.ops.kernels.norm import AHEAD, add_rows, column_sums
 
-FEW_ROWS = 8192  # that one kernel for the whole way back is for: launches are what counts there
 SLOPE = tl.constexpr(0.3275911 * 0.7071067811865476)  # of the series' variable
 DENSITY = tl.constexpr(0.3989422804014327)  # of the normal distribution at zero
 
 
 @triton.jit
-def _normal(z):
+def normal(z):
     """The normal distribution below z, and its density there, by one exponential between them.
 
     Abramowitz and Stegun 7.1.26, within 2e-7: a hundred times less than the rounding of z to bf16. The
@@ -48,7 +46,7 @@ def _mlp(
     """
     k, o = tl.arange(0, BK), tl.arange(0, BL)
     if J <= BJ:
-        w1, w2 = _weights(w1_ptr, w2_ptr, 0, x_ptr, out_ptr, K, J, L, GIVEN, BK, BJ, BL)
+        w1, w2 = weights_of(w1_ptr, w2_ptr, 0, x_ptr, out_ptr, K, J, L, GIVEN, BK, BJ, BL)
     for tile in range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0)):
         r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
         rows = (r < R)[:, None]
@@ -57,13 +55,13 @@ def _mlp(
             x = tl.load(x_ptr + r[:, None] * K + k[None, :], mask=rows & (k < K)[None, :], other=0.0)
         out = tl.zeros([BR, BL], tl.float32)
         if J <= BJ:
-            out = _hidden(
+            out = hidden_part(
                 x, w1, w2, out, b1_ptr, z_ptr, r, rows, 0, out_ptr, J, KEEP, GIVEN, FIRST, PRODUCT, BJ
             )
         else:
             for start in range(0, J, BJ):
-                w1, w2 = _weights(w1_ptr, w2_ptr, start, x_ptr, out_ptr, K, J, L, GIVEN, BK, BJ, BL)
-                out = _hidden(
+                w1, w2 = weights_of(w1_ptr, w2_ptr, start, x_ptr, out_ptr, K, J, L, GIVEN, BK, BJ, BL)
+                out = hidden_part(
                     x, w1, w2, out, b1_ptr, z_ptr, r, rows, start, out_ptr, J, KEEP, GIVEN, FIRST, PRODUCT, BJ
                 )
         if BIASED:
@@ -72,7 +70,7 @@ def _mlp(
 
 
 @triton.jit
-def _weights(
+def weights_of(
     w1_ptr, w2_ptr, start, x_ptr, out_ptr,
     K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, GIVEN: tl.constexpr,
     BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
@@ -92,7 +90,7 @@ def _weights(
 
 
 @triton.jit
-def _hidden(
+def hidden_part(
     x, w1, w2, out, b1_ptr, z_ptr, r, rows, start, out_ptr,
     J: tl.constexpr, KEEP: tl.constexpr, GIVEN: tl.constexpr, FIRST: tl.constexpr, PRODUCT: tl.constexpr,
     BJ: tl.constexpr,
@@ -108,7 +106,7 @@ def _hidden(
     if KEEP:
         tl.store(place, z, mask=inside)
     z = z.to(tl.float32)
-    below, _ = _normal(z)
+    below, _ = normal(z)
     return multiply((z * below).to(kind), w2, out, PRODUCT)
 
 
@@ -143,61 +141,12 @@ def _gelu_back(
         place = r[:, None] * J + j[None, :]
         z = tl.load(z_ptr + place, mask=inside, other=0.0).to(tl.float32)
         d = tl.load(d_ptr + place, mask=inside, other=0.0).to(tl.float32)
-        below, density = _normal(z)
+        below, density = normal(z)
         d *= below + z * density
         d_bias += d
         tl.store(d_ptr + place, d, mask=inside)
         tl.store(hidden_ptr + place, z * below, mask=inside)
     tl.store(part_ptr + tl.program_id(0) * J + j, tl.sum(d_bias, axis=0), mask=j < J)
-
-
-@triton.jit
-def _mlp_back(
-    d_out_ptr, z_ptr, w1_ptr, w2_ptr, d_z_ptr, hidden_ptr, d_x_ptr, part_ptr, R,
-    K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, PRODUCT: tl.constexpr,
-    BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
-):  # fmt: skip
-    """The gradients before GELU and of x, the layer after GELU, and each tile's part of the first bias's
-    gradient. Tiles and weights as in `_mlp`."""
-    k, o = tl.arange(0, BK), tl.arange(0, BL)
-    if J <= BJ:
-        w1, w2 = _weights(w1_ptr, w2_ptr, 0, d_x_ptr, d_z_ptr, K, J, L, False, BK, BJ, BL)
-    for tile in range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0)):
-        r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
-        rows = (r < R)[:, None]
-        d_out = tl.load(d_out_ptr + r[:, None] * L + o[None, :], mask=rows & (o < L)[None, :], other=0.0)
-        d_x = tl.zeros([BR, BK], tl.float32)
-        if J <= BJ:
-            d_x = _hidden_back(
-                d_out, w1, w2, d_x, z_ptr, d_z_ptr, hidden_ptr, part_ptr, tile, r, rows, 0, J, PRODUCT, BJ
-            )
-        else:
-            for start in range(0, J, BJ):
-                w1, w2 = _weights(w1_ptr, w2_ptr, start, d_x_ptr, d_z_ptr, K, J, L, False, BK, BJ, BL)
-                d_x = _hidden_back(
-                    d_out, w1, w2, d_x, z_ptr, d_z_ptr, hidden_ptr, part_ptr, tile, r, rows, start, J,
-                    PRODUCT, BJ,
-                )  # fmt: skip
-        tl.store(d_x_ptr + r[:, None] * K + k[None, :], d_x, mask=rows & (k < K)[None, :])
-
-
-@triton.jit
-def _hidden_back(
-    d_out, w1, w2, d_x, z_ptr, d_z_ptr, hidden_ptr, part_ptr, tile, r, rows, start,
-    J: tl.constexpr, PRODUCT: tl.constexpr, BJ: tl.constexpr,
-):  # fmt: skip
-    """`d_x` with the part of some hidden columns added."""
-    j = start + tl.arange(0, BJ)
-    place, inside = r[:, None] * J + j[None, :], rows & (j < J)[None, :]
-    z = tl.load(z_ptr + place, mask=inside, other=0.0).to(tl.float32)
-    d = multiply(d_out, tl.trans(w2), 0.0, PRODUCT)
-    below, density = _normal(z)
-    d *= below + z * density
-    tl.store(hidden_ptr + place, z * below, mask=inside)
-    tl.store(part_ptr + tile * J + j, tl.sum(d, axis=0), mask=j < J)
-    d_z = d.to(d_z_ptr.dtype.element_ty)
-    tl.store(d_z_ptr + place, d_z, mask=inside)
-    return multiply(d_z, tl.trans(w1), d_x, PRODUCT)
 
 
 def _tile(rows: int, w2: Tensor, chunk: int) -> dict[str, int]:
@@ -264,13 +213,8 @@ def mlp_backward(
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Gradients of x (None unless wanted), w1, b1, w2 and, where there is one, b2."""
     d_out = d_out.to(z.dtype)
-    narrow = x.dtype == z.dtype == torch.bfloat16 and max(x.shape[1], len(w2)) <= 128
-    at_once = want_x and narrow and len(x) <= FEW_ROWS
-    if at_once:
-        d_x, d_z, hidden, parts = _mlp_backward(d_out.contiguous(), z, w1, w2)
-    else:
-        d_z = d_out @ w2
-        hidden, parts = gelu_backward_(z, d_z)
+    d_z = d_out @ w2
+    hidden, parts = gelu_backward_(z, d_z)
     small = beside(
         lambda: (
             *weight_gradients(d_z, x.to(z.dtype), False),
@@ -280,24 +224,7 @@ def mlp_backward(
         *(d_z, x, d_out, hidden, parts),
         leaves=leaves,
     )
-    if want_x and not at_once:
-        d_x = (d_z.to(w1.dtype) @ w1).to(x.dtype)
-    return d_x if want_x else None, *small
-
-
-def _mlp_backward(d_out: Tensor, z: Tensor, w1: Tensor, w2: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x and before GELU, the layer after GELU, and partial column sums of the second."""
-    (rows, hidden), (outputs, inputs) = z.shape, (len(w2), w1.shape[1])
-    tile = _tile(rows, w2, chunk=64 if hidden > 128 else 128) | {"num_warps": 8}
-    tiles = -(-rows // tile["BR"])
-    programs = min(tiles, 2 * processors(z.device)) if tile["BJ"] >= hidden else tiles
-    d_x, d_z, after = z.new_empty(rows, inputs), torch.empty_like(z), torch.empty_like(z)
-    parts = z.new_empty(tiles, hidden, dtype=torch.float32)
-    _mlp_back[(programs,)](
-        d_out, z, w1, w2, d_z, after, d_x, parts, rows, inputs, hidden, outputs, product_precision(z),
-        BK=pad(inputs), **tile,
-    )  # fmt: skip
-    return d_x, d_z, after, parts
+    return (d_z.to(w1.dtype) @ w1).to(x.dtype) if want_x else None, *small
 
 
 def gelu_backward_(z: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:

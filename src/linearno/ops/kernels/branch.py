@@ -1,0 +1,165 @@
+"""A branch of the residual stream with the norm that adds it: one kernel forth and one back, for few rows,
+where launches are what counts. Axes: R rows, K inputs, J hidden, L outputs.
+
+The branch is one linear map, or Linear, GELU, Linear. The stream is kept as two bf16 numbers, as in `norm`.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from linearno.ops.beside import Leaves, beside
+from linearno.ops.kernels.launch import multiply, pad, processors, product_precision
+from linearno.ops.kernels.mlp import hidden_part, normal, weight_gradients, weights_of
+from linearno.ops.kernels.norm import add_rows, standardise, standardise_back
+
+CHUNK = 128  # hidden columns at once
+
+
+@triton.jit
+def _branch(
+    x_ptr, w1_ptr, b1_ptr, w2_ptr, h_ptr, rest_ptr, offset_ptr, gain_ptr, shift_ptr,
+    z_ptr, sum_ptr, left_ptr, out_ptr, moment_ptr, R, eps,
+    K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, PRODUCT: tl.constexpr,
+    BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
+):  # fmt: skip
+    """h + rest + offset + the branch of x, what rounding that left, and its norm. J = 0: one linear map."""
+    k, o = tl.arange(0, BK), tl.arange(0, BL)
+    r = (tl.program_id(0) * BR + tl.arange(0, BR)).to(tl.int64)
+    rows = (r < R)[:, None]
+    inside = rows & (o < L)[None, :]
+    place = r[:, None] * L + o[None, :]
+    x = tl.load(x_ptr + r[:, None] * K + k[None, :], mask=rows & (k < K)[None, :], other=0.0)
+    h = tl.load(h_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    h += tl.load(rest_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    h += tl.load(offset_ptr + o, mask=o < L, other=0.0)[None, :]
+    if J == 0:
+        w2 = tl.load(
+            w2_ptr + o[None, :] * K + k[:, None], mask=(o < L)[None, :] & (k < K)[:, None], other=0.0
+        )
+        h = multiply(x, w2, h, PRODUCT)
+    else:
+        for start in range(0, J, BJ):
+            w1, w2 = weights_of(w1_ptr, w2_ptr, start, x_ptr, out_ptr, K, J, L, False, BK, BJ, BL)
+            h = hidden_part(
+                x, w1, w2, h, b1_ptr, z_ptr, r, rows, start, out_ptr, J, True, False, PRODUCT, PRODUCT, BJ
+            )
+    h = tl.where(inside, h, 0.0)
+    tl.store(sum_ptr + place, h, mask=inside)
+    tl.store(left_ptr + place, h - h.to(sum_ptr.dtype.element_ty).to(tl.float32), mask=inside)
+    unit, mean, scale = standardise(h, inside, eps, L)
+    tl.store(moment_ptr + 2 * r, mean, mask=r < R)
+    tl.store(moment_ptr + 2 * r + 1, scale, mask=r < R)
+    gain = tl.load(gain_ptr + o, mask=o < L, other=0.0)
+    shift = tl.load(shift_ptr + o, mask=o < L, other=0.0)
+    tl.store(out_ptr + place, unit * gain[None, :] + shift[None, :], mask=inside)
+
+
+@triton.jit
+def _branch_back(
+    h_ptr, moment_ptr, gain_ptr, d_out_ptr, along_ptr, z_ptr, w1_ptr, w2_ptr,
+    d_h_ptr, d_z_ptr, hidden_ptr, d_x_ptr, part_ptr, R,
+    K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, ALONG: tl.constexpr, PRODUCT: tl.constexpr,
+    BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
+):  # fmt: skip
+    """The gradients of the stream and of x; of the hidden layer that before GELU, and beside it the layer
+    after GELU. A tile's parts of the gradients of gain, shift, offset and the first bias are side by side."""
+    tile, k, o = tl.program_id(0), tl.arange(0, BK), tl.arange(0, BL)
+    r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
+    rows = (r < R)[:, None]
+    inside = rows & (o < L)[None, :]
+    place = r[:, None] * L + o[None, :]
+    h = tl.load(h_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    mean = tl.load(moment_ptr + 2 * r, mask=r < R, other=0.0)
+    scale = tl.load(moment_ptr + 2 * r + 1, mask=r < R, other=0.0)
+    gain = tl.load(gain_ptr + o, mask=o < L, other=0.0)
+    unit = tl.where(inside, (h - mean[:, None]) * scale[:, None], 0.0)
+    d_out = tl.load(d_out_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    d_h = standardise_back(d_out * gain[None, :], unit, scale, L)
+    if ALONG:
+        d_h += tl.load(along_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    d_h = tl.where(inside, d_h, 0.0)
+    part = part_ptr + tile * (3 * L + J)
+    tl.store(part + o, tl.sum(d_out * unit, axis=0), mask=o < L)
+    tl.store(part + L + o, tl.sum(d_out, axis=0), mask=o < L)
+    tl.store(part + 2 * L + o, tl.sum(d_h, axis=0), mask=o < L)
+    d_more = d_h.to(d_h_ptr.dtype.element_ty)
+    tl.store(d_h_ptr + place, d_more, mask=inside)
+    d_x = tl.zeros([BR, BK], tl.float32)
+    if J == 0:
+        w2 = tl.load(
+            w2_ptr + o[:, None] * K + k[None, :], mask=(o < L)[:, None] & (k < K)[None, :], other=0.0
+        )
+        d_x = multiply(d_more, w2, d_x, PRODUCT)
+    else:
+        for start in range(0, J, BJ):
+            w1, w2 = weights_of(w1_ptr, w2_ptr, start, d_x_ptr, d_z_ptr, K, J, L, False, BK, BJ, BL)
+            j = start + tl.arange(0, BJ)
+            at, there = r[:, None] * J + j[None, :], rows & (j < J)[None, :]
+            z = tl.load(z_ptr + at, mask=there, other=0.0).to(tl.float32)
+            below, density = normal(z)
+            d = multiply(d_more, tl.trans(w2), 0.0, PRODUCT) * (below + z * density)
+            tl.store(hidden_ptr + at, z * below, mask=there)
+            tl.store(part + 3 * L + j, tl.sum(d, axis=0), mask=j < J)
+            d_z = d.to(d_z_ptr.dtype.element_ty)
+            tl.store(d_z_ptr + at, d_z, mask=there)
+            d_x = multiply(d_z, tl.trans(w1), d_x, PRODUCT)
+    tl.store(d_x_ptr + r[:, None] * K + k[None, :], d_x, mask=rows & (k < K)[None, :])
+
+
+def _tile(rows: int, inputs: int, hidden: int, outputs: int, device: torch.device) -> dict[str, int]:
+    return {
+        "BR": 16 if rows <= 16 * processors(device) else 32,
+        "BK": pad(inputs),
+        "BJ": min(CHUNK, pad(hidden)),
+        "BL": pad(outputs),
+        "num_warps": 8,
+        "num_stages": 2,
+    }
+
+
+def branch_forward(
+    x: Tensor, h: Tensor, rest: Tensor, offset: Tensor, gain: Tensor, shift: Tensor, eps: float,
+    first: tuple[Tensor, Tensor] | None, w2: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """(the sum, what rounding it left, its norm, its moments, the hidden layer before GELU: empty where there
+    is none). `first` are weight and bias of the hidden layer, all weights in bf16."""
+    (rows, inputs), outputs = x.shape, len(w2)
+    hidden = 0 if first is None else w2.shape[1]
+    tile = _tile(rows, inputs, hidden, outputs, x.device)
+    total, left, out = (torch.empty_like(h) for _ in range(3))
+    moments, z = h.new_empty(rows, 2, dtype=torch.float32), h.new_empty(rows, hidden)
+    w1, b1 = first or (w2, gain)
+    _branch[(-(-rows // tile["BR"]),)](
+        x, w1, b1, w2, h, rest, offset, gain, shift, z, total, left, out, moments, rows, eps,
+        inputs, hidden, outputs, product_precision(x), **tile,
+    )  # fmt: skip
+    return total, left, out, moments, z
+
+
+def branch_backward(
+    h: Tensor, moments: Tensor, gain: Tensor, d_out: Tensor, along: Tensor | None, x: Tensor, z: Tensor,
+    w1: Tensor | None, w2: Tensor, leaves: Leaves,
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:  # fmt: skip
+    """Gradients of x, of the stream, and those of offset, gain, shift, then of the branch's weights: w1 and
+    b1 where there are any, w2."""
+    (rows, inputs), (outputs, hidden) = x.shape, (len(w2), z.shape[1])
+    tile = _tile(rows, inputs, hidden, outputs, x.device)
+    tiles = -(-rows // tile["BR"])
+    d_h, d_x, d_z, after = (torch.empty_like(each) for each in (h, x, z, z))
+    parts = h.new_empty(tiles, 3 * outputs + hidden, dtype=torch.float32)
+    _branch_back[(tiles,)](
+        h, moments, gain, d_out, d_out if along is None else along, z, w2 if w1 is None else w1, w2,
+        d_h, d_z, after, d_x, parts, rows,
+        inputs, hidden, outputs, along is not None, product_precision(x), **tile,
+    )  # fmt: skip
+
+    def work() -> tuple[Tensor, ...]:
+        d_gain, d_shift, d_offset, d_b1 = add_rows(parts).split([outputs] * 3 + [hidden])
+        small = d_offset, d_gain, d_shift
+        if w1 is None:
+            return *small, *weight_gradients(d_h, x, False)
+        return *small, *weight_gradients(d_z, x, False), d_b1, *weight_gradients(d_h, after, False)
+
+    return d_x, d_h, beside(work, parts, d_h, x, d_z, after, leaves=leaves)
