@@ -21,6 +21,9 @@ WISH = {
     "tolerate": [],
 }
 
+TINY = ["model.width=8", "model.depth=1", "model.heads=2", "model.slices=4", "training.epochs=2"]
+SET = [word for change in TINY for word in ("--set", change)]
+
 
 def box(n=3):
     """Hexahedra in a box of n × (n + 1) × (n + 2) points, with fields at points, in cells and of the case."""

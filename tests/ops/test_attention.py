@@ -14,8 +14,8 @@ from linearno.ops import (
     merge,
     scatter,
     slice_weights,
-    verbs,
 )
+from linearno.ops.blocks import BLOCK
 
 B, N, H, D, M = 2, 133, 3, 5, 7
 NORMS = list(product(("M", "N"), ("N", "M", "sum", "phi")))
@@ -40,7 +40,7 @@ def layer():
 def blocks(request, monkeypatch):
     """Points taken all at once, and 64 at a time."""
     if request.param == "many blocks":
-        monkeypatch.setitem(verbs.BLOCK, "cpu", 1)
+        monkeypatch.setitem(BLOCK, "cpu", 1)
 
 
 @pytest.mark.parametrize("biased", [False, True])

@@ -66,8 +66,8 @@ def agrees(work, leaves, *, floor, draws=2):
     """Value and gradients are at most WORSE times as far from float64 as plain PyTorch's, and twice the same.
 
     Errors are pooled over a few inputs. `floor` is the rounding of the type: below it they are luck. So are
-    those of a few numbers, which are sums of many that cancel: these must be right to a thousand roundings or
-    three times as far off as plain PyTorch's. Where there are many heads, their scales are many numbers.
+    those of a few numbers, which are sums of many that cancel: these may be three times as far off as plain
+    PyTorch's, or by three thousand roundings. Where there are many heads, their scales are many numbers.
     """
     pooled = []
     for _ in range(draws):

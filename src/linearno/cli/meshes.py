@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -210,16 +210,16 @@ def query(
         axes = places[:, ["xyz".index(axis) for axis in model.config.coords]]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*model.config.coords, *map(_head(model), model.bundle.spec.outputs)])
+        spec = model.bundle.spec
+        writer.writerow([*model.config.coords, *(_head(name, spec.units) for name in spec.outputs)])
         for place, value in zip(axes.tolist(), values.tolist(), strict=True):
             writer.writerow([*place, *(f"{number:.9g}" for number in value)])
         write_text(out, text.getvalue())
-        console.print(f"{out}: {', '.join(model.bundle.spec.outputs)} at {len(values):,} points")
+        console.print(f"{out}: {', '.join(spec.outputs)} at {len(values):,} points")
 
 
-def _head(model: MeshModel):  # type: ignore[no-untyped-def]
-    units = model.bundle.spec.units
-    return lambda name: f"{name} [{units[name]}]" if name in units else name
+def _head(name: str, units: Mapping[str, str]) -> str:
+    return f"{name} [{units[name]}]" if name in units else name
 
 
 def _names(text: str) -> tuple[str, ...]:

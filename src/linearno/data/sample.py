@@ -70,5 +70,13 @@ class Sample(NamedTuple):
         return len(self.targets) if self.segments is None else len(self.segments) - 1
 
     def to(self, device: torch.device) -> "Sample":
-        move = (None if part is None else part.to(device, non_blocking=True) for part in self)
-        return Sample(*move)._replace(segments=self.segments)  # type: ignore[arg-type]
+        def moved(part: Tensor | None) -> Tensor | None:
+            return None if part is None else part.to(device, non_blocking=True)
+
+        return self._replace(
+            coords=self.coords.to(device, non_blocking=True),
+            inputs=moved(self.inputs),
+            targets=self.targets.to(device, non_blocking=True),
+            points=moved(self.points),
+            time=moved(self.time),
+        )

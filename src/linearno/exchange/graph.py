@@ -111,5 +111,5 @@ def _named(function: Callable[..., Fields], names: Iterable[str]) -> Callable[..
         return function(**asked)
 
     parameters = [Parameter(name, Parameter.KEYWORD_ONLY) for name in names]
-    forward.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    forward.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for
     return forward

@@ -28,7 +28,7 @@ def model(name: str, config: type[ModelConfig]) -> Callable[[M], M]:
             for n, field in config.model_fields.items()
             if n != "name"
         ]
-        cls.__signature__ = inspect.Signature([*sizes, *settings])  # type: ignore[attr-defined]
+        cls.__signature__ = inspect.Signature([*sizes, *settings])  # type: ignore[attr-defined]  # what inspect looks for
         CONFIGS.register(name)(config)
         MODELS.register(name)(cls)
         return cls

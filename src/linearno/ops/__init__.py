@@ -13,7 +13,8 @@ from linearno.ops.choice import Backend, backend
 from linearno.ops.dense import dense_linear_attention, slice_weights
 from linearno.ops.segments import Segments
 from linearno.ops.sharded import is_sharded, merge_ranks, of_all_ranks, sharded
-from linearno.ops.verbs import Score, State, gather, gather_on, merge, scatter
+from linearno.ops.state import Score, State, merge
+from linearno.ops.verbs import gather, gather_on, scatter
 
 __all__ = [
     "Backend",

@@ -38,7 +38,7 @@ def backend(name: Backend) -> Iterator[None]:
         _CHOICE.reset(token)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch's, without types
 def chosen() -> Backend:
     """What the innermost `backend` says, else the environment, else auto."""
     return _CHOICE.get() or _known(os.environ.get(VARIABLE, "auto"))
@@ -65,7 +65,7 @@ def kernels_work_on(kind: str) -> bool:
     return _missing(kind) is None
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch's, without types
 def _missing(kind: str) -> str | None:
     """Why kernels cannot run on a device of that kind, None if they can."""
     return _look(kind)

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linearno.ops.attention import Phi, Psi
-from linearno.ops.verbs import Bias, Points, Scale, Slices, Values, Weight
+from linearno.ops.state import Bias, Points, Scale, Slices, Values, Weight
 
 Weights = Float[Tensor, "*batch H N M"]
 

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from linearno.ops.verbs import State, merge
+from linearno.ops.state import State, merge
 
 _GROUP: list[dist.ProcessGroup] = []  # of the process, not of a thread: autograd has threads of its own
 

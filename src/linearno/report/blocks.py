@@ -157,7 +157,7 @@ def schemes_table(records: Records) -> str:
             f"{row['dt']:.3g}",
             f"{row['seconds']:.2g}",
             f"{row['error'][-1]:.1e}",
-            f"{row['from_first'][-1]:.1e}",
+            f"{row['from_first'][-1]:.1e}" if row["from_first"][-1] else "",
         ]
         for row in found["rows"]
     ]

@@ -117,7 +117,8 @@ def _inside(places: ndarray, surface: Surface) -> ndarray:
     return np.asarray(pyvista.wrap(ask.GetOutput()).point_data["SelectedPoints"]).astype(bool)
 
 
-def _polydata(surface: Surface):  # type: ignore[no-untyped-def]
+def _polydata(surface: Surface) -> Any:
+    """As pyvista's PolyData, which is known only where it is installed."""
     import pyvista
 
     count, width = surface.faces.shape

@@ -48,7 +48,7 @@ def _exactly(stream: IO[bytes], length: int) -> bytearray:
     content = bytearray(length)
     view, done = memoryview(content), 0
     while done < length:
-        count = stream.readinto(view[done:])  # type: ignore[attr-defined]
+        count = stream.readinto(view[done:])  # type: ignore[attr-defined]  # a pipe has it, IO does not say so
         if not count:
             raise EOFError
         done += count
