@@ -4,6 +4,7 @@ import pytest
 
 from linearno.data import generate
 from linearno.data.darcy import generate_darcy
+from tests.data.curved_sets import AIRFOILS, PIPES
 
 
 @pytest.fixture
@@ -19,3 +20,13 @@ def made(serial, tmp_path) -> Path:
     sizes = {"train": 4, "test": 2}
     generate_darcy(root, sizes=sizes, resolution=11, seed=0, workers=1, tick=lambda n: None)
     return root
+
+
+@pytest.fixture(scope="session")
+def finished_airfoil(tmp_path_factory) -> Path:
+    return AIRFOILS.make(tmp_path_factory.mktemp("airfoil"))
+
+
+@pytest.fixture(scope="session")
+def finished_pipe(tmp_path_factory) -> Path:
+    return PIPES.make(tmp_path_factory.mktemp("pipe"))

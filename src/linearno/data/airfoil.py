@@ -1,6 +1,7 @@
 """Airfoil: from the shape of an airfoil to the Mach number around it, on a C-grid that follows it."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,8 +14,8 @@ from linearno.core.errors import UserError
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
 from linearno.data.curved import (
     Curved,
+    curved_problems,
     open_curved,
-    published_problems,
     read_curved,
     require_channels,
     require_same_samples,
@@ -22,7 +23,7 @@ from linearno.data.curved import (
 )
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
-from linearno.data.sources import Source, set_problems
+from linearno.data.sources import Source
 from linearno.data.stored import Files, Stored, require_stride
 from linearno.solvers.airfoil import (
     CONTROLS,
@@ -149,22 +150,13 @@ RECIPE = Recipe(
     batch_size=airfoil_batch,
 )
 
-generate_airfoil = generator(RECIPE)
-
-
-def verify_airfoil(root: Path) -> list[str]:
-    """What is wrong with the sets in `root`, a line each."""
-    published = [root / name for name in PUBLISHED.values()]
-    return set_problems("airfoil", root, published, lambda: published_problems(AIRFOIL, root, _require_shape))
-
-
 DATASETS.register("airfoil")(
     Benchmark(
         summary="Airfoil: shape of an airfoil at Mach 0.8 → Mach number, 221×51 points that follow it",
         config=AirfoilConfig,
         open=open_airfoil,
-        verify=verify_airfoil,
-        generate=generate_airfoil,
+        verify=partial(curved_problems, AIRFOIL, _require_shape),
+        generate=generator(RECIPE),
         resolution=RESOLUTION,
         layout=airfoil_layout,
         outputs=("Q",),

@@ -10,7 +10,14 @@ from linearno.core.errors import UserError
 from linearno.data.benchmark import FieldData
 from linearno.data.card import open_array, require_finite
 from linearno.data.sample import FieldSpec
-from linearno.data.sources import Source, choose_source, complaints, how_to_make, require_samples
+from linearno.data.sources import (
+    Source,
+    choose_source,
+    complaints,
+    how_to_make,
+    require_samples,
+    set_problems,
+)
 from linearno.data.stored import Files, Stored, open_stored, read_finite
 
 
@@ -88,10 +95,19 @@ def read_curved(
     return FieldData(spec, torch.stack([x, y], dim=-1).flatten(1, 2), None, target.flatten(1)[..., None])
 
 
-def published_problems(
-    kind: Curved, root: Path, require_shape: Callable[[Stored, list[Stored]], None]
+def curved_problems(
+    kind: Curved, require_shape: Callable[[Stored, list[Stored]], None], root: Path
+) -> list[str]:
+    """What is wrong with the sets in `root`, a line each."""
+    published = [root / name for name in kind.published.values()]
+    return set_problems(
+        kind.files.benchmark, root, published, lambda: _published_problems(kind, require_shape, root)
+    )
+
+
+def _published_problems(
+    kind: Curved, require_shape: Callable[[Stored, list[Stored]], None], root: Path
 ) -> Iterator[str]:
-    """What is wrong with the published files, a line each."""
     try:
         arrays = published_fields(kind, root)
     except UserError as error:

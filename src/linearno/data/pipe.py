@@ -14,8 +14,8 @@ from linearno.core.errors import UserError
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
 from linearno.data.curved import (
     Curved,
+    curved_problems,
     open_curved,
-    published_problems,
     read_curved,
     require_channels,
     require_same_samples,
@@ -23,7 +23,7 @@ from linearno.data.curved import (
 )
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
-from linearno.data.sources import Source, set_problems
+from linearno.data.sources import Source
 from linearno.data.stored import Files, Stored, require_shape, require_stride, side_of
 from linearno.solvers.pipe import pipe_samples, require_resolution
 
@@ -145,22 +145,13 @@ RECIPE = Recipe(
     batch_size=pipe_batch,
 )
 
-generate_pipe = generator(RECIPE)
-
-
-def verify_pipe(root: Path) -> list[str]:
-    """What is wrong with the sets in `root`, a line each."""
-    published = [root / name for name in PUBLISHED.values()]
-    return set_problems("pipe", root, published, lambda: published_problems(PIPE, root, _require_shape))
-
-
 DATASETS.register("pipe")(
     Benchmark(
         summary="Pipe: shape of a curved pipe → speed along it, 129×129 points that follow the pipe",
         config=PipeConfig,
         open=open_pipe,
-        verify=verify_pipe,
-        generate=generate_pipe,
+        verify=partial(curved_problems, PIPE, _require_shape),
+        generate=generator(RECIPE),
         resolution=RESOLUTION,
         layout=pipe_layout,
         outputs=("Q",),
