@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from linearno import CrossLinearNO, LinearNO, Transolver
-from linearno.ops import backend
+from linearno.ops import Casts, backend
 from linearno.ops.beside import weights_beside
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -51,6 +51,26 @@ def test_a_model_answers_and_learns_the_same_with_kernels(kind):
         torch.testing.assert_close(fused[1][name], grad, rtol=1e-3, atol=2e-4 * grad.abs().max().item())
     with torch.no_grad(), backend("kernel"):
         torch.testing.assert_close(model(*asked), plain[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def unwritten_is_nan():
+    """Memory that nobody wrote to holds NaN."""
+    before = torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.utils.deterministic.fill_uninitialized_memory = before
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("kind", ["LinearNO on points", "Transolver on points"])
+def test_no_kernel_reads_what_nobody_wrote(unwritten_is_nan, kind):
+    model, *asked = build(kind)
+    casts = Casts(model.parameters(), torch.bfloat16)
+    with torch.autocast(DEVICE.type, torch.bfloat16), casts.lent():
+        out, gradients = answer(model, asked, "kernel")
+    assert all(found.isfinite().all() for found in (out, *gradients.values()))
 
 
 @pytest.mark.gpu

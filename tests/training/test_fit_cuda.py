@@ -96,8 +96,10 @@ def test_every_task_has_the_loss_curve_of_the_cpu(tmp_path, task, capture):
     assert curves[0] == pytest.approx(curves[1], rel=1e-3)
 
 
-def test_two_runs_agree_to_the_bit(tmp_path):
-    first, second = (losses_of(tmp_path / name, LinearNO, precision="bf16") for name in "ab")
+@pytest.mark.parametrize("model", [LinearNO, Transolver])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_two_runs_agree_to_the_bit(tmp_path, model, precision):
+    first, second = (losses_of(tmp_path / name, model, precision=precision) for name in "ab")
     assert first == second
 
 

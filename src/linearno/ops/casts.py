@@ -4,7 +4,6 @@ copies in a narrower type, and 1 / clamp(t) of temperatures."""
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from math import inf
 
 import torch
 from torch import Tensor
@@ -16,13 +15,14 @@ class Casts:
     """Copies of parameters in another type, brought up to date whenever they are lent out.
 
     Parameters that lie in one piece of memory are cast by one kernel. Inverses are made of those that were
-    asked for in the block before.
+    asked for in a block before.
     """
 
     def __init__(self, parameters: Iterable[Tensor], kind: torch.dtype):
         self.originals, self.kind = list(parameters), kind
         self._places: list[int] = []
-        self._inverses: dict[tuple[int, Bounds], tuple[Tensor, Tensor]] = {}
+        self._wanted: dict[Bounds, dict[int, Tensor]] = {}
+        self._inverses: dict[tuple[int, Bounds], Tensor] = {}
 
     @contextmanager
     def lent(self) -> Iterator[None]:
@@ -56,29 +56,25 @@ class Casts:
                 original.shape, original.stride(), original.storage_offset()
             )
         self._pieces = list(flats.values())
-        self._inverses = {}
+        self._wanted = {}
 
     def copy_of(self, weight: Tensor) -> Tensor | None:
         return self._copies.get(id(weight))
 
     def inverse_of(self, t: Tensor, bounds: Bounds) -> Tensor | None:
-        """1 / t clamped; None when it is asked for the first time."""
-        key = id(t), bounds
-        if key in self._inverses:
-            return self._inverses[key][1]
+        """1 / t clamped; None in the first block that asks for it."""
         if id(t) in self._copies:
-            self._inverses[key] = t.detach(), torch.empty_like(t)
-        return None
+            self._wanted.setdefault(bounds, {}).setdefault(id(t), t.detach())
+        return self._inverses.get((id(t), bounds))
 
     def _invert(self) -> None:
-        for bounds in {bounds for _, bounds in self._inverses}:
-            pairs = [pair for (_, own), pair in self._inverses.items() if own == bounds]
-            sources, inverses = (list(part) for part in zip(*pairs, strict=True))
-            torch._foreach_copy_(inverses, sources)
-            if bounds != (-inf, inf):
-                torch._foreach_clamp_min_(inverses, bounds[0])
-                torch._foreach_clamp_max_(inverses, bounds[1])
+        """A few kernels for all."""
+        self._inverses = {}
+        for bounds, sources in self._wanted.items():
+            inverses = torch._foreach_clamp_min(list(sources.values()), bounds[0])
+            torch._foreach_clamp_max_(inverses, bounds[1])
             torch._foreach_reciprocal_(inverses)
+            self._inverses |= {(key, bounds): inverse for key, inverse in zip(sources, inverses, strict=True)}
 
 
 _CASTS: ContextVar[Casts | None] = ContextVar("casts", default=None)

@@ -172,7 +172,8 @@ def _packed(x: Tensor, segments: Segments | None, state: State | None = None) ->
 @lru_cache(maxsize=64)
 def _offsets_on(device: torch.device, offsets: tuple[int, ...]) -> Tensor:
     """Every layer asks for the same ones."""
-    return torch.tensor(offsets, device=device)
+    held = torch.tensor(offsets)
+    return held.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else held
 
 
 def _flat(x: Tensor) -> Tensor:

@@ -75,7 +75,10 @@ class Engine:
         self._done: Counter[int] = Counter()
 
     def __enter__(self) -> "Engine":
-        """All work of a captured run, before and after the capture, belongs on one stream of its own."""
+        """All work of a captured run, before and after the capture, belongs on one stream of its own. Sums of
+        convolutions are taken in the same order every time, so that runs repeat to the bit."""
+        self._repeats = torch.backends.cudnn.deterministic
+        torch.backends.cudnn.deterministic = True
         self._scope: AbstractContextManager[None] = nullcontext()
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(self.state.device))
@@ -84,6 +87,7 @@ class Engine:
         return self
 
     def __exit__(self, *error: object) -> None:
+        torch.backends.cudnn.deterministic = self._repeats
         self._scope.__exit__(None, None, None)
         if self.stream is not None:
             torch.cuda.current_stream(self.state.device).wait_stream(self.stream)
