@@ -160,7 +160,7 @@ def train(
 ) -> None:
     """Train a recipe and record its test error beside the published one.
 
-    The same as `linearno train`, and then a record: mean relative L2, epochs, seed, data with its hash,
+    The same as `linearno train`, and then a record: mean test error, epochs, seed, data with its hash,
     minutes on the device. A stopped run goes on with the same command, a finished one is only recorded.
 
     Example:  linearno bench train darcy/linearno --set training.precision=bf16 --out results
@@ -172,7 +172,7 @@ def train(
         record = record_of_run(folder, id)
         against = "".join(f"; {name} {value:.4g}" for name, value in record.against.items())
         console.print(
-            f"{record.id}: relative L2 {record.value:.4g}{against}; {record.device_minutes:.1f} minutes"
+            f"{record.id}: {record.value:.4g} {record.unit}{against}; {record.device_minutes:.1f} minutes"
         )
         keep_record(record, out)
 
