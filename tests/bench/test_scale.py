@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from linearno.bench import bench_growth, bench_predict, bench_query, bench_train
-from linearno.bench.scale import Setup, exponent, straight_line
+from linearno.bench import bench_growth, bench_predict, bench_query, bench_train, scale
+from linearno.bench.scale import Measured, Setup, exponent, straight_line
 from linearno.bench.timing import resident_mib
 from linearno.core.records import read_record, write_record
 from linearno.report.scale import growth_table, scale_table
@@ -51,6 +51,18 @@ def test_growth_is_a_row_for_each_size_and_a_fit():
     assert [row["points"] for row in record.details["rows"]] == [300, 1000, 3000]
     assert all(len(row["seconds"]) == 2 for row in record.details["rows"])
     assert f"time as N^{record.value:.2f}" in growth_table({record.id: record})
+
+
+def test_growth_is_fitted_where_a_mesh_is_more_than_a_chunk(monkeypatch):
+    """Below that a time is what starting it takes, here 1 s whatever the size."""
+    sizes = [100, 1000, 40_000, 80_000, 160_000]
+    found = [Measured([max(1.0, n / 10_000)], 1e6 + 100.0 * n) for n in sizes]
+    monkeypatch.setattr(scale, "measure", lambda setup, *works: found)
+    record = bench_growth("scale/growth/cpu", sizes, TINY)
+    assert record.value == pytest.approx(1)
+    assert record.details["fitted_from"] == 40_000
+    assert record.details["exponents"]["memory"] == pytest.approx(1)
+    assert "from 40,000 points on" in growth_table({record.id: record})
 
 
 def test_memory_is_fitted_by_a_straight_line_whose_parts_are_not_negative():

@@ -185,9 +185,11 @@ def bench_train(id: str, points: int, setup: Setup) -> Record:
 
 
 def bench_growth(id: str, sizes: Sequence[int], setup: Setup) -> Record:
-    """Time and memory at growing meshes; the value is the exponent of the time, fitted over all of them.
+    """Time and memory at growing meshes; the value is the exponent of the time.
 
-    Memory is what one chunk takes, and so much for each point: the second part has an exponent too.
+    It is fitted over the meshes of more than one chunk, if there are some: a smaller one takes the time of
+    starting its kernels. Memory is what one chunk takes, and so much for each point: the second part has an
+    exponent too.
     """
     streamer = setup.streamer()
     found = measure(setup, *(_prediction(streamer, points) for points in sizes))
@@ -195,9 +197,12 @@ def bench_growth(id: str, sizes: Sequence[int], setup: Setup) -> Record:
         {"points": points, **_planned(streamer.plan(points)), **one.facts()}
         for points, one in zip(sizes, found, strict=True)
     ]
-    exponents = {"time": exponent(sizes, [one.median for one in found])}
-    details = {**setup.facts(), "rows": rows, "exponents": exponents}
-    taken = [one.bytes for one in found if one.bytes]
+    chunked = [place for place, row in enumerate(rows) if row["points"] > row["chunk"]]
+    fitted = chunked if len(chunked) > 2 else list(range(len(rows)))
+    sizes = [sizes[place] for place in fitted]
+    exponents = {"time": exponent(sizes, [found[place].median for place in fitted])}
+    details = {**setup.facts(), "rows": rows, "exponents": exponents, "fitted_from": sizes[0]}
+    taken = [size for place in fitted if (size := found[place].bytes)]
     if len(taken) == len(sizes) > 2:
         fixed, each = straight_line(sizes, taken)
         details["memory"] = {"fixed": fixed, "a_point": each}

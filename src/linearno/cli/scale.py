@@ -111,6 +111,7 @@ def _draw(record: Record, path: Path) -> None:
         [statistics.median(row["seconds"]) for row in rows],
         [size / 1e9 for size in taken] if all(taken) else None,
         exponent=record.value,
+        fitted_from=record.details["fitted_from"],
     )
     write_bytes(path, png_bytes(picture))
     console.print(f"picture: {path}")

@@ -19,7 +19,8 @@ def scale_table(records: Records) -> str:
     if not found:
         return missing("linearno bench scale --out results")
     head = ["", "points", "model", "time", "memory", "from"]
-    return markdown_table(head, [_row(key, record) for key, record in found.items()])
+    ordered = sorted(found, key=lambda key: (key.split("/")[0], found[key].details["points"]))
+    return markdown_table(head, [_row(key, found[key]) for key in ordered])
 
 
 def _row(key: str, record: Record) -> list[str]:
@@ -62,6 +63,8 @@ def _growth(record: Record) -> str:
             f", memory as {in_words(memory['fixed'])} for a chunk and {memory['a_point']:.0f} bytes a point, "
             f"the second part as N^{facts['exponents']['memory']:.2f}"
         )
+    if (first := facts.get("fitted_from", 0)) > facts["rows"][0]["points"]:
+        fits += f", from {first:,} points on: smaller meshes are one chunk"
     model, calls = facts["model"], len(facts["rows"][0]["seconds"])
     threads = f", {facts['threads']} threads" if facts.get("threads") else ""
     note = (

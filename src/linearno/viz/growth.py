@@ -9,15 +9,22 @@ from linearno.viz.style import dress, legend_below, new_figure, plain_log_ticks,
 
 
 def growth_figure(
-    sizes: Sequence[int], seconds: Sequence[float], gigabytes: Sequence[float] | None, *, exponent: float
+    sizes: Sequence[int],
+    seconds: Sequence[float],
+    gigabytes: Sequence[float] | None,
+    *,
+    exponent: float,
+    fitted_from: int = 0,
 ) -> Figure:
-    """Time against points on log axes with its fitted power; below it memory, where it was measured."""
+    """Time against points on log axes with its power, fitted from some size on; below it memory, where it was
+    measured."""
     panels = 1 if gigabytes is None else 2
     figure = new_figure(2.6 + 2.2 * panels)
     drawn = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
-    centre = np.exp(np.log(seconds).mean()) * (np.asarray(sizes) / np.exp(np.log(sizes).mean())) ** exponent
+    large, slow = (np.asarray(part)[np.asarray(sizes) >= fitted_from] for part in (sizes, seconds))
+    centre = np.exp(np.log(slow).mean()) * (large / np.exp(np.log(large).mean())) ** exponent
     drawn[0].plot(sizes, seconds, "o", color=run_color(0), label="measured")
-    drawn[0].plot(sizes, centre, color=run_color(0), label=f"fit: $N^{{{exponent:.2f}}}$")
+    drawn[0].plot(large, centre, color=run_color(0), label=f"fit: $N^{{{exponent:.2f}}}$")
     dress(drawn[0], y="time (s)", grid=True)
     if gigabytes is not None:
         drawn[1].plot(sizes, gigabytes, "o-", color=run_color(1), label="memory")
