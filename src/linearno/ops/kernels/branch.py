@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
-from linearno.ops.kernels.launch import multiply, pad, processors, product_precision
+from linearno.ops.kernels.launch import early, follow, multiply, pad, processors, product_precision
 from linearno.ops.kernels.mlp import hidden_part, normal, weight_gradients, weights_of
 from linearno.ops.kernels.norm import add_rows, standardise, standardise_back
 
@@ -22,9 +22,10 @@ def _branch(
     x_ptr, w1_ptr, b1_ptr, w2_ptr, h_ptr, rest_ptr, offset_ptr, gain_ptr, shift_ptr,
     z_ptr, sum_ptr, left_ptr, out_ptr, moment_ptr, R, eps,
     K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, PRODUCT: tl.constexpr,
-    BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
+    BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """h + rest + offset + the branch of x, what rounding that left, and its norm. J = 0: one linear map."""
+    follow(EARLY)
     k, o = tl.arange(0, BK), tl.arange(0, BL)
     r = (tl.program_id(0) * BR + tl.arange(0, BR)).to(tl.int64)
     rows = (r < R)[:, None]
@@ -61,10 +62,11 @@ def _branch_back(
     h_ptr, moment_ptr, gain_ptr, d_out_ptr, along_ptr, z_ptr, w1_ptr, w2_ptr,
     d_h_ptr, d_z_ptr, hidden_ptr, d_x_ptr, part_ptr, R,
     K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, ALONG: tl.constexpr, PRODUCT: tl.constexpr,
-    BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
+    BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The gradients of the stream and of x; of the hidden layer that before GELU, and beside it the layer
     after GELU. A tile's parts of the gradients of gain, shift, offset and the first bias are side by side."""
+    follow(EARLY)
     tile, k, o = tl.program_id(0), tl.arange(0, BK), tl.arange(0, BL)
     r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
     rows = (r < R)[:, None]
@@ -134,7 +136,7 @@ def branch_forward(
     w1, b1 = first or (w2, gain)
     _branch[(-(-rows // tile["BR"]),)](
         x, w1, b1, w2, h, rest, offset, gain, shift, z, total, left, out, moments, rows, eps,
-        inputs, hidden, outputs, product_precision(x), **tile,
+        inputs, hidden, outputs, product_precision(x), **tile, **early(x.device),
     )  # fmt: skip
     return total, left, out, moments, z
 
@@ -153,7 +155,7 @@ def branch_backward(
     _branch_back[(tiles,)](
         h, moments, gain, d_out, d_out if along is None else along, z, w2 if w1 is None else w1, w2,
         d_h, d_z, after, d_x, parts, rows,
-        inputs, hidden, outputs, along is not None, product_precision(x), **tile,
+        inputs, hidden, outputs, along is not None, product_precision(x), **tile, **early(x.device),
     )  # fmt: skip
 
     def work() -> tuple[Tensor, ...]:

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linearno.ops.kernels.launch import exp, multiply, pad, product_precision
+from linearno.ops.kernels.launch import early, exp, follow, multiply, pad, product_precision
 from linearno.ops.kernels.sums import Meshes, mesh_of, run_of, runs_of, small_gradients
 
 
@@ -44,9 +44,10 @@ def _gather(
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
     SCORE: tl.constexpr, BIASED: tl.constexpr, SAME: tl.constexpr, PACKED: tl.constexpr,
     PRODUCT: tl.constexpr,
-    BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
+    BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The state of one run of points: maximum, Σw and Σ w v relative to it."""
+    follow(EARLY)
     part, head = tl.program_id(0), tl.program_id(1)
     m, d, e = tl.arange(0, BM), tl.arange(0, BD), tl.arange(0, BE)
     slices, features, values = m < M, d < D, e < E
@@ -104,9 +105,10 @@ def _gather(
 def _merge(
     max_ptr, sum_ptr, part_ptr, map_ptr, top_ptr, total_ptr, mean_ptr, value_ptr, parts, LE, LF,
     M: tl.constexpr, E: tl.constexpr, F: tl.constexpr, MAPPED: tl.constexpr,
-    BP: tl.constexpr, BE: tl.constexpr, BF: tl.constexpr,
+    BP: tl.constexpr, BE: tl.constexpr, BF: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One slice's state from those of all runs of points: its mean, and the mean's map where there is one."""
+    follow(EARLY)
     head, m = tl.program_id(0), tl.program_id(1)
     p, e, f = tl.arange(0, BP), tl.arange(0, BE), tl.arange(0, BF)
     top = tl.full([BP], float("-inf"), tl.float32)
@@ -147,8 +149,10 @@ def _gather_back(
     SCORE: tl.constexpr, BIASED: tl.constexpr, SAME: tl.constexpr, MAPPED: tl.constexpr,
     SUMMED: tl.constexpr, THROUGH: tl.constexpr, PACKED: tl.constexpr, PRODUCT: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BF: tl.constexpr, BN: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """∂loss/∂score = ψ ∘ (dmean·v − mean·dmean + sum·dsum): all a tile needs is known before it is read."""
+    follow(EARLY)
     part, head = tl.program_id(0), tl.program_id(1)
     m, d, e, f = tl.arange(0, BM), tl.arange(0, BD), tl.arange(0, BE), tl.arange(0, BF)
     slices, features, values = m < M, d < D, e < E
@@ -244,7 +248,7 @@ def gather_forward(
         tops, totals, sums, meshes.points,
         *weight.stride(), heads, slices, width, values, score, bias is not None, same, offsets is not None,
         product_precision(x, "careful"),
-        pad(slices), pad(width), pad(values), **tile,
+        pad(slices), pad(width), pad(values), **tile, **early(x.device),
     )  # fmt: skip
     top = x.new_empty(batch, heads, slices, dtype=torch.float32)
     total = torch.empty_like(top)
@@ -255,7 +259,7 @@ def gather_forward(
     _merge[(batch * heads, slices)](
         tops, totals, sums, weight if linear is None else linear, top, total, mean, out, parts,
         *(weight if linear is None else linear).stride(), slices, values, mapped, linear is not None,
-        32, pad(values), pad(mapped), num_warps=1,
+        32, pad(values), pad(mapped), num_warps=1, **early(x.device),
     )  # fmt: skip
     return top, total, mean, out
 
@@ -285,7 +289,7 @@ def gather_backward(
         heads, slices, width, values, mapped,
         score, bias is not None, same, linear is not None, d_sum is not None, through is not None,
         offsets is not None, product_precision(x, "careful"),
-        pad(slices), pad(width), pad(values), pad(mapped), **tile,
+        pad(slices), pad(width), pad(values), pad(mapped), **tile, **early(x.device),
     )  # fmt: skip
     d_weight, d_scale, d_bias, d_map = small_gradients(
         sums, d_maps, weight, scale, bias, linear, batch, None, late

@@ -6,12 +6,22 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 INTERPRETED = 2  # processors of a device that is a Python loop
 LOG2E = tl.constexpr(1.4426950216293335)  # as float32 has it, and what that leaves out
 LOG2E_REST = tl.constexpr(1.9259629911266175e-08)
 LN2 = tl.constexpr(0.6931471805599453)
 SUMS = tl.constexpr(4)
+
+
+@triton.jit
+def follow(EARLY: tl.constexpr):
+    """The first line of a kernel that was launched `early`: the kernel before it has ended, and the one after
+    it may be set up while this one works. Nothing is read or written before."""
+    if EARLY:
+        gdc_wait()
+        gdc_launch_dependents()
 
 
 @triton.jit
@@ -60,6 +70,14 @@ def multiply(a, b, more, PRODUCT: tl.constexpr):
     else:
         total = tl.dot(a, b, input_precision="ieee")
     return total + more
+
+
+@cache
+def early(device: torch.device) -> dict[str, bool]:
+    """How a kernel is launched that takes its place before the one ahead of it has ended, where a device can:
+    between kernels of some microseconds the gap would be a third of one's time."""
+    able = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+    return {"EARLY": True, "launch_pdl": True} if able else {"EARLY": False}
 
 
 @cache

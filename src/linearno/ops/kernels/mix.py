@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
-from linearno.ops.kernels.launch import exp, multiply, pad, product_precision
+from linearno.ops.kernels.launch import early, exp, follow, multiply, pad, product_precision
 from linearno.ops.kernels.norm import add_rows
 
 
@@ -50,8 +50,9 @@ def _parts(
 def _mix(
     slices_ptr, sum_ptr, max_ptr, query_ptr, key_ptr, value_ptr, out_ptr, eps,
     M: tl.constexpr, D: tl.constexpr, DAMPED: tl.constexpr, PRODUCT: tl.constexpr,
-    BM: tl.constexpr, BD: tl.constexpr,
+    BM: tl.constexpr, BD: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    follow(EARLY)
     m, d = tl.arange(0, BM), tl.arange(0, BD)
     _, slices, _, _, _, _, w_value, _, _, share = _parts(
         slices_ptr, sum_ptr, max_ptr, query_ptr, key_ptr, value_ptr, eps, M, D, DAMPED, PRODUCT, BM, BD
@@ -65,8 +66,9 @@ def _mix(
 def _mix_back(
     slices_ptr, sum_ptr, max_ptr, query_ptr, key_ptr, value_ptr, d_out_ptr, d_slices_ptr, d_sum_ptr, part_ptr,
     eps, M: tl.constexpr, D: tl.constexpr, DAMPED: tl.constexpr, PRODUCT: tl.constexpr,
-    BM: tl.constexpr, BD: tl.constexpr,
+    BM: tl.constexpr, BD: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    follow(EARLY)
     m, d = tl.arange(0, BM), tl.arange(0, BD)
     given, slices, total, small, w_query, w_key, w_value, query, key, share = _parts(
         slices_ptr, sum_ptr, max_ptr, query_ptr, key_ptr, value_ptr, eps, M, D, DAMPED, PRODUCT, BM, BD
@@ -110,6 +112,7 @@ def mix_forward(
     _mix[(heads,)](
         slices, slices if total is None else total, slices if top is None else top, query, key, value, out,
         eps, count, width, total is not None, _product(slices, narrow), pad(count), pad(width), num_warps=4,
+        **early(slices.device),
     )  # fmt: skip
     return out
 
@@ -126,6 +129,7 @@ def mix_backward(
         slices, slices if total is None else total, slices if top is None else top, query, key, value, d_out,
         d_slices, slices if d_total is None else d_total, parts, eps,
         count, width, total is not None, _product(slices, narrow), pad(count), pad(width), num_warps=4,
+        **early(slices.device),
     )  # fmt: skip
     (sums,) = beside(lambda: (add_rows(parts),), parts, leaves=leaves)
     d_query, d_key, d_value = sums.view(3, width, width)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
 from linearno.ops.casts import narrow
-from linearno.ops.kernels.launch import exp, multiply, pad, processors, product_precision
+from linearno.ops.kernels.launch import early, exp, follow, multiply, pad, processors, product_precision
 from linearno.ops.kernels.norm import AHEAD, add_rows, column_sums
 
 SLOPE = tl.constexpr(0.3275911 * 0.7071067811865476)  # of the series' variable
@@ -38,12 +38,13 @@ def _mlp(
     x_ptr, w1_ptr, b1_ptr, w2_ptr, b2_ptr, z_ptr, out_ptr, R,
     K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, KEEP: tl.constexpr, GIVEN: tl.constexpr,
     BIASED: tl.constexpr, FIRST: tl.constexpr, PRODUCT: tl.constexpr,
-    BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
+    BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """A program takes every so many tiles of rows. Weights that make one chunk it reads once.
 
     Where the hidden layer before GELU is GIVEN, the first product is not taken.
     """
+    follow(EARLY)
     k, o = tl.arange(0, BK), tl.arange(0, BL)
     if J <= BJ:
         w1, w2 = weights_of(w1_ptr, w2_ptr, 0, x_ptr, out_ptr, K, J, L, GIVEN, BK, BJ, BL)
@@ -129,10 +130,11 @@ def _product(
 @triton.jit
 def _gelu_back(
     z_ptr, d_ptr, hidden_ptr, part_ptr, R, J: tl.constexpr,
-    BR: tl.constexpr, BJ: tl.constexpr, AHEAD: tl.constexpr,
+    BR: tl.constexpr, BJ: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the hidden layer becomes, in its place, that of the layer before GELU; beside it the
     layer after GELU, and a program's part of the bias's gradient."""
+    follow(EARLY)
     j = tl.program_id(1) * BJ + tl.arange(0, BJ)
     d_bias = tl.zeros([BR, BJ], tl.float32)
     for tile in tl.range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0), num_stages=AHEAD):
@@ -190,7 +192,7 @@ def mlp_forward(
     _mlp[(programs,)](
         x, w1, b1, w2, b1 if b2 is None else b2, z, out, rows,
         inputs, hidden, outputs, keep and not given, given, b2 is not None, first, product,
-        BK=pad(inputs), **tile,
+        BK=pad(inputs), **tile, **early(x.device),
     )  # fmt: skip
     return out, z if keep else z.new_empty(0)
 
@@ -235,7 +237,9 @@ def gelu_backward_(z: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
     across = -(-columns // wide)
     programs = min(-(-rows // tile), -(-10 * processors(z.device) // across))
     hidden, parts = torch.empty_like(z), z.new_empty(programs, columns, dtype=torch.float32)
-    _gelu_back[(programs, across)](z, d, hidden, parts, rows, columns, tile, wide, AHEAD, num_warps=2)
+    _gelu_back[(programs, across)](
+        z, d, hidden, parts, rows, columns, tile, wide, AHEAD, num_warps=2, **early(z.device)
+    )
     return hidden, parts
 
 

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
-from linearno.ops.kernels.launch import processors
+from linearno.ops.kernels.launch import early, follow, processors
 
 AHEAD = 3  # tiles that a loop over rows has under way
 
@@ -37,12 +37,13 @@ def _norm(
     h_ptr, rest_ptr, more_ptr, offset_ptr, gain_ptr, shift_ptr, weight_ptr, bias_ptr,
     sum_ptr, left_ptr, out_ptr, moment_ptr, R, eps,
     C: tl.constexpr, REST: tl.constexpr, ADD: tl.constexpr, OFFSET: tl.constexpr, WRITE: tl.constexpr,
-    SPLIT: tl.constexpr, HEAD: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    SPLIT: tl.constexpr, HEAD: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The norm to `out`; with HEAD one number of each row instead, ⟨norm, weight⟩ + bias.
 
     Mean and 1 / deviation of each row go to `moment`.
     """
+    follow(EARLY)
     r, c = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR), tl.arange(0, BC)
     inside = (r < R)[:, None] & (c < C)[None, :]
     place = r[:, None] * C + c[None, :]
@@ -75,8 +76,9 @@ def _norm_back(
     h_ptr, moment_ptr, gain_ptr, shift_ptr, weight_ptr, d_out_ptr, along_ptr,
     d_h_ptr, d_more_ptr, part_ptr, R,
     C: tl.constexpr, ALONG: tl.constexpr, TWICE: tl.constexpr, OFFSET: tl.constexpr, HEAD: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr, AHEAD: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    follow(EARLY)
     c = tl.arange(0, BC)
     gain = tl.load(gain_ptr + c, mask=c < C, other=0.0)
     d_gain = tl.zeros([BR, BC], tl.float32)
@@ -200,7 +202,7 @@ def norm_forward(
         h, h if rest is None else rest, h if more is None else more, gain if offset is None else offset,
         gain, shift, weight, bias, total, total if left is None else left, out, moments, rows, eps,
         channels, rest is not None, more is not None, offset is not None, write, write and left is not None,
-        head is not None, tile, triton.next_power_of_2(channels), num_warps=4,
+        head is not None, tile, triton.next_power_of_2(channels), num_warps=4, **early(h.device),
     )  # fmt: skip
     return total, left, out, moments
 
@@ -225,7 +227,7 @@ def norm_backward(
     _norm_back[(programs,)](
         h, moments, gain, shift, weight, d_out, d_out if along is None else along, d_h, d_more, parts, rows,
         channels, along is not None, twice, offset, head is not None,
-        tile, triton.next_power_of_2(channels), AHEAD, num_warps=1,
+        tile, triton.next_power_of_2(channels), AHEAD, num_warps=1, **early(h.device),
     )  # fmt: skip
     (sums,) = beside(lambda: (add_rows(parts),), parts, leaves=leaves)
     return d_h, None if kinds[1] is None else d_more, sums.split(sizes)

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linearno.ops.kernels.launch import exp, multiply, pad, product_precision
+from linearno.ops.kernels.launch import early, exp, follow, multiply, pad, product_precision
 from linearno.ops.kernels.sums import Meshes, mesh_of, run_of, runs_of, small_gradients
 
 
@@ -27,8 +27,9 @@ def _scatter(
     N, WD, WM,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
     BIASED: tl.constexpr, PACKED: tl.constexpr, PRODUCT: tl.constexpr,
-    BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
+    BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    follow(EARLY)
     part, head = tl.program_id(0), tl.program_id(1)
     m, d, e = tl.arange(0, BM), tl.arange(0, BD), tl.arange(0, BE)
     slices, features, values = m < M, d < D, e < E
@@ -62,9 +63,10 @@ def _scatter_back(
     N, WD, WM,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
     BIASED: tl.constexpr, PACKED: tl.constexpr, PRODUCT: tl.constexpr,
-    BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
+    BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """∂loss/∂score = φ ∘ (dφ − Σ_m φ dφ)."""
+    follow(EARLY)
     part, head = tl.program_id(0), tl.program_id(1)
     m, d, e = tl.arange(0, BM), tl.arange(0, BD), tl.arange(0, BE)
     slices, features, values = m < M, d < D, e < E
@@ -125,7 +127,7 @@ def scatter_forward(
         x, weight, scale, weight if bias is None else bias, value, x if offsets is None else offsets, out,
         meshes.points, *weight.stride(), heads, slices, width, values, bias is not None,
         offsets is not None, product_precision(x, "careful"),
-        pad(slices), pad(width), pad(values), **tile,
+        pad(slices), pad(width), pad(values), **tile, **early(x.device),
     )  # fmt: skip
     return out
 
@@ -144,7 +146,7 @@ def scatter_backward(
         x, weight, scale, weight if bias is None else bias, value, d_out, x if offsets is None else offsets,
         d_x, sums, meshes.points,
         *weight.stride(), heads, slices, width, values, bias is not None, offsets is not None,
-        product_precision(x, "careful"), pad(slices), pad(width), pad(values), **tile,
+        product_precision(x, "careful"), pad(slices), pad(width), pad(values), **tile, **early(x.device),
     )  # fmt: skip
     d_value = torch.empty_like(value)
     d_weight, d_scale, d_bias, _ = small_gradients(

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.beside import beside
-from linearno.ops.kernels.launch import pad, processors, product_precision
+from linearno.ops.kernels.launch import early, follow, pad, processors, product_precision
 
 # Points of a tile, warps that share it, programs for each processor: enough to hide the wait for memory, and
 # all at once. Measured on an H200 in bf16, where slices × head width is at most SMALL.
@@ -87,9 +87,10 @@ def run_of(part, N, BN: tl.constexpr):
 @triton.jit
 def _add_parts(
     part_ptr, d_value_ptr, sum_ptr, parts,
-    K: tl.constexpr, S: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr,
+    K: tl.constexpr, S: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Add the parts of a head (K numbers each): the first S go to `sum_ptr`, the others to `d_value_ptr`."""
+    follow(EARLY)
     head, p = tl.program_id(0), tl.arange(0, BP)
     k = tl.program_id(1) * BK + tl.arange(0, BK)
     totals = tl.zeros([BP, BK], tl.float32)
@@ -167,8 +168,9 @@ def small_gradients(
 
     def add() -> None:
         _add_parts[(of_heads, -(-numbers // 64))](
-            sums, total if d_value is None else d_value, total, parts, numbers, small, 32, 64, num_warps=4
-        )
+            sums, total if d_value is None else d_value, total, parts, numbers, small, 32, 64,
+            num_warps=4, **early(sums.device),
+        )  # fmt: skip
 
     def finish() -> tuple[Tensor, Tensor, Tensor, Tensor]:
         if d_value is None:
