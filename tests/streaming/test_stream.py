@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves
 from linearno import LinearNO, Transolver, stream
 from linearno.core.errors import UserError
 from linearno.core.memory import in_words, to_bytes
-from linearno.streaming import Streamer, plan, planning
+from linearno.streaming import Streamer, passes, plan, planning
 from linearno.streaming.rows import OnDisk
 
 SMALL = {"width": 24, "depth": 3, "heads": 3, "slices": 5}
@@ -77,6 +77,37 @@ def test_time_and_positions_go_along():
     with torch.no_grad():
         whole = model(coords, inputs, time=when, positions=positions)
     assert_same(stream(model, coords, inputs, time=when, positions=positions, chunk=13), whole)
+
+
+class Remembered:
+    """Work that was done before is done again as it was, with other tensors: as a recording does it."""
+
+    def __init__(self):
+        self.works = {}
+
+    def __call__(self, key, work, *given):
+        known = self.works.setdefault((key, *(part.shape for part in given)), work)
+        return known(*(part.clone() for part in given))
+
+
+@pytest.mark.parametrize("keep", ["host", "recompute"])
+@pytest.mark.parametrize("settings", [{}, {"time": True}], ids=str)
+def test_a_pass_depends_on_nothing_but_what_it_is_given(monkeypatch, keep, settings):
+    recordings = Remembered()
+    monkeypatch.setattr(passes, "replays_of", lambda model, numbers: recordings)
+    model = make(**settings)
+    streamer = Streamer(model, keep=keep, chunk=13)
+    for turn in range(3):
+        coords, inputs = (part * (1 + turn) for part in question())
+        when = {"time": torch.full((2, 1), 0.3 * turn, dtype=torch.float64)} if settings else {}
+        with torch.no_grad():
+            whole = model(coords, inputs, **when)
+        assert_same(streamer.forward(coords, inputs, **when), whole)
+        states = streamer.encode(coords, inputs, **when)
+        assert_same(streamer.query(coords, states, inputs, **when), whole)
+    assert len(recordings.works) <= 2 * 2 * (
+        len(model.blocks) + 1
+    )  # two sizes of chunks; to encode and to ask
 
 
 def test_arrays_on_disk_go_in_and_out_as_they_are(tmp_path):

@@ -1,11 +1,14 @@
 """Streaming on a GPU: copies beside the computation change nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from linearno import LinearNO, Transolver, stream
 from linearno.streaming import Streamer
+from linearno.streaming.replay import MOST, SMALL, replays_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -55,3 +58,44 @@ def test_memory_stays_within_the_plan():
         before = torch.cuda.memory_allocated()
         streamer.forward(coords, inputs)
         assert torch.cuda.max_memory_allocated() - before <= streamer.plan(2_000_000).bytes <= 1e9
+
+
+@pytest.mark.parametrize("kind", [LinearNO, Transolver])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_question_that_is_asked_again_is_replayed_with_its_own_numbers(kind, precision):
+    model, coords, inputs = make(kind, 3000)
+    model.cuda()
+    streamer = Streamer(model, precision=precision)
+    near = 1e-4 if precision == "fp32" else 0.02
+
+    def check(coords, inputs, places):
+        states = streamer.encode(coords, inputs)
+        found = streamer.forward(coords, inputs), streamer.query(places, states, inputs[: len(places)])
+        one = replace(streamer, chunk=2**17)  # of other shapes below: computed, not replayed
+        extra = torch.rand(1, 3)
+        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+            truth = model(coords[None].cuda(), inputs[None].cuda())[0].cpu()
+        assert (found[0] - truth).abs().max() < near * truth.abs().max()
+        asked = torch.cat([places, extra]), torch.cat([inputs[: len(places)], inputs[:1]])
+        alone = one.query(asked[0], states, asked[1])[:-1]
+        assert (found[1] - alone).abs().max() < near * alone.abs().max()
+
+    with torch.no_grad():
+        for turn in range(4):
+            check(coords.roll(turn, 0) * (1 + turn), inputs + turn, torch.rand(500, 3))
+        for weight in model.parameters():
+            weight.mul_(1.1)  # in their places: a recording reads the new ones
+        check(coords, inputs, torch.rand(500, 3))
+    recorded = replays_of(model, 1).recordings.values()
+    assert sum(one is not None for one in recorded) >= 2 * len(model.blocks)
+
+
+def test_recordings_do_not_outlive_their_number():
+    model, coords, inputs = make(LinearNO, 300)
+    model.cuda()
+    streamer = Streamer(model)
+    states = streamer.encode(coords, inputs)
+    for points in range(1, 2 * MOST):
+        streamer.query(coords[:points], states, inputs[:points])
+    assert len(replays_of(model, 1).recordings) == MOST
+    assert replays_of(model, SMALL + 1) is None

@@ -6,6 +6,7 @@ Between two passes features wait on a shelf, or are made again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -19,10 +20,11 @@ from linearno.ops import State, merge
 from linearno.ops.pointwise import Stream
 from linearno.streaming.ferry import Ferry
 from linearno.streaming.planning import Plan
+from linearno.streaming.replay import replays_of
 from linearno.streaming.rows import InMemory, OnDisk, Rows
 
 OnChunk = Callable[[int, int], None]  # points done and points to do, over all passes
-Chunks = Iterator[tuple[slice, Tensor]]
+Ending = Callable[[Tensor], tuple[Tensor, ...]]  # of a pass, from the features of a chunk
 
 
 class Mesh(NamedTuple):
@@ -52,6 +54,9 @@ class Passes:
         self.ferry = Ferry(weight.device, plan.chunk)
         self.shelf = _shelf(plan, model.config.width, weight.device) if passes > 1 else None
         self.on_chunk, self.done, self.total = on_chunk, 0, passes * plan.points
+        self.replays = replays_of(model, plan.samples * plan.chunk * model.config.width)
+        weights = (*model.parameters(), *model.buffers())
+        self.fingerprint = (*(part.data_ptr() for part in weights), scaler, plan.kept_type)
 
     def encode(self, mesh: Mesh, *, last: bool) -> list[State]:
         """The states of all blocks, one pass for each; after the `last` pass nobody needs the features."""
@@ -59,9 +64,9 @@ class Passes:
         for layer, block in enumerate(self.blocks):
             shelf = None if last and layer == len(self.blocks) - 1 else self.shelf
             whole: State | None = None
-            for n, h in self._features(mesh, layer, states):
-                part = block.part(h)
-                whole = part if whole is None else merge(whole, part)
+            for n, (h, *part) in self._pass(mesh, layer, states, partial(_gathered, block)):
+                found = State(*part)
+                whole = State(*(one.clone() for one in found)) if whole is None else merge(whole, found)
                 if shelf is not None:
                     self.ferry.save(shelf, n, h)
                 self._tick(n)
@@ -74,41 +79,65 @@ class Passes:
 
     def answer(self, mesh: Mesh, states: Sequence[State], out: Rows) -> None:
         """One pass: from states and features to outputs in physical units."""
-        for n, h in self._features(mesh, len(self.blocks), states):
+
+        def end(h: Tensor) -> tuple[Tensor]:
             fields = self.model.answer(h).to(self.dtype)
-            self.ferry.save(out, n, fields if self.scaler is None else self.scaler.outputs.decode(fields))
+            return (fields if self.scaler is None else self.scaler.outputs.decode(fields),)
+
+        for n, (fields,) in self._pass(mesh, len(self.blocks), states, end):
+            self.ferry.save(out, n, fields)
             self._tick(n)
         self.ferry.finish()
 
-    def _features(self, mesh: Mesh, layer: int, states: Sequence[State]) -> Chunks:
-        """The features before block `layer` by chunks: one block on from the shelf, or from the mesh on."""
-        if self.shelf is None or layer == 0:
-            first, chunks = 0, self._lifted(mesh)
-        else:
-            first, chunks = layer - 1, self._shelved(self.shelf)
-        for n, h in chunks:
-            for block, state in zip(self.blocks[first:layer], states[first:layer], strict=True):
+    def _pass(
+        self, mesh: Mesh, layer: int, states: Sequence[State], end: Ending
+    ) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
+        """What `end` makes of the features before block `layer`, by chunks; they come one block on from the
+        shelf, or from the mesh on."""
+        lifts = self.shelf is None or layer == 0
+        first = 0 if lifts else layer - 1
+        held = [part for state in states[first:layer] for part in state]
+        if mesh.time is not None and lifts:
+            held.append(mesh.time)
+
+        def work(*given: Tensor) -> tuple[Tensor, ...]:
+            rows, known = given[: -len(held) or None], iter(given[len(given) - len(held) :])
+            of_blocks = [State(next(known), next(known), next(known)) for _ in range(first, layer)]
+            h = self._lift(mesh, rows, next(known, None)) if lifts else rows[0].to(self.dtype)
+            for block, state in zip(self.blocks[first:layer], of_blocks, strict=True):
                 h = block(Stream(h), state)[0].close()
-            yield n, h
+            return end(h)
 
-    def _lifted(self, mesh: Mesh) -> Chunks:
-        rows = [part for part in mesh[:3] if part is not None]
-        for n, found in self.ferry.load(rows, self.plan.chunks, self.dtype):
-            left = iter(found)
-            coords, inputs, positions = (None if part is None else next(left) for part in mesh[:3])
-            assert coords is not None
-            if self.scaler is not None:
-                coords, inputs = self.scaler.coords.encode(coords), self.scaler.encode_inputs(inputs)
-            yield n, self.model.lifted(coords, inputs, time=mesh.time, positions=positions)
+        key = (self.fingerprint, layer, lifts, tuple(part is None for part in mesh))
+        for n, rows in self._rows(mesh, lifts):
+            if self.replays is None:
+                yield n, work(*rows, *held)
+            else:
+                yield n, self.replays(key, work, *rows, *held)
 
-    def _shelved(self, shelf: Rows) -> Chunks:
-        for n, (h,) in self.ferry.load([shelf], self.plan.chunks):
-            yield n, h.to(self.dtype)
+    def _rows(self, mesh: Mesh, lifts: bool) -> Iterator[tuple[slice, list[Tensor]]]:
+        """Chunks on the device: of the mesh, or of the features that wait."""
+        if lifts or self.shelf is None:
+            rows = [part for part in mesh[:3] if part is not None]
+            return self.ferry.load(rows, self.plan.chunks, self.dtype)
+        return self.ferry.load([self.shelf], self.plan.chunks)
+
+    def _lift(self, mesh: Mesh, rows: Sequence[Tensor], time: Tensor | None) -> Tensor:
+        left = iter(rows)
+        coords, inputs, positions = (None if part is None else next(left) for part in mesh[:3])
+        assert coords is not None
+        if self.scaler is not None:
+            coords, inputs = self.scaler.coords.encode(coords), self.scaler.encode_inputs(inputs)
+        return self.model.lifted(coords, inputs, time=time, positions=positions)
 
     def _tick(self, n: slice) -> None:
         self.done += n.stop - n.start
         if self.on_chunk is not None:
             self.on_chunk(self.done, self.total)
+
+
+def _gathered(block: Block, h: Tensor) -> tuple[Tensor, ...]:
+    return h, *block.part(h)
 
 
 def _shelf(plan: Plan, width: int, device: torch.device) -> Rows | None:

@@ -125,8 +125,9 @@ class Streamer:
         device = next(self.model.parameters()).device
         set_matmul_precision(self.precision)
         with ExitStack() as scope:
-            scope.callback(self.model.train, self.model.training)
-            self.model.eval()
+            if self.model.training:
+                scope.callback(self.model.train)
+                self.model.eval()
             scope.enter_context(torch.no_grad())
             scope.enter_context(autocast(self.precision, device))
             if device.type == "cuda":
