@@ -56,7 +56,8 @@ class Passes:
         self.on_chunk, self.done, self.total = on_chunk, 0, passes * plan.points
         self.replays = replays_of(model, plan.samples * plan.chunk * model.config.width)
         weights = (*model.parameters(), *model.buffers())
-        self.fingerprint = (*(part.data_ptr() for part in weights), scaler, plan.kept_type)
+        kind = plan.kept_type, torch.backends.cuda.matmul.allow_tf32
+        self.fingerprint = (*(part.data_ptr() for part in weights), scaler, *kind)
 
     def encode(self, mesh: Mesh, *, last: bool) -> list[State]:
         """The states of all blocks, one pass for each; after the `last` pass nobody needs the features."""
@@ -66,7 +67,7 @@ class Passes:
             whole: State | None = None
             for n, (h, *part) in self._pass(mesh, layer, states, partial(_gathered, block)):
                 found = State(*part)
-                whole = State(*(one.clone() for one in found)) if whole is None else merge(whole, found)
+                whole = found if whole is None else merge(whole, found)
                 if shelf is not None:
                     self.ferry.save(shelf, n, h)
                 self._tick(n)

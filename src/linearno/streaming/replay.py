@@ -5,8 +5,9 @@ Kernels on a few thousand points take less time than Python takes to start them,
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from threading import Lock
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -14,13 +15,13 @@ from torch import Tensor, nn
 from linearno.ops.choice import chosen
 
 MOST = 32  # recordings of a model; the one that was asked for longest ago goes first
-SMALL = 2**24  # numbers of a chunk's features: with more of them the device is the slower one
+SMALL = 2**22  # numbers of a chunk's features: recordings keep what they give, within `planning.FIXED`
 
 Work = Callable[..., tuple[Tensor, ...]]
 
 
 class Recording(NamedTuple):
-    """A graph, where it reads, and what it gives: overwritten by the next replay."""
+    """A graph, where it reads, and where it writes what it gives."""
 
     graph: torch.cuda.CUDAGraph
     given: list[Tensor]
@@ -28,46 +29,54 @@ class Recording(NamedTuple):
 
 
 class Replays:
-    """What was recorded of one model. Its graphs use the same memory one after another."""
+    """What was recorded of one model: graphs that use the same memory, one after another."""
 
     def __init__(self, device: torch.device):
-        self.stream = torch.cuda.Stream(device)
+        self.stream, self.lock = torch.cuda.Stream(device), Lock()
         self.pool = torch.cuda.graph_pool_handle()
         self.recordings: OrderedDict[Hashable, Recording | None] = OrderedDict()  # None: computed once
+        self.places: WeakValueDictionary[Hashable, Tensor] = WeakValueDictionary()
 
     def __call__(self, key: Hashable, work: Work, *given: Tensor) -> tuple[Tensor, ...]:
-        """`work(*given)`, computed the first time, recorded the second, replayed from then on.
-
-        `key` and the shapes say what the work is. What comes back is valid until this work is done again.
-        """
+        """`work(*given)`, computed the first time, recorded the second, replayed from then on; `key` and the
+        shapes say what the work is."""
         key = (key, chosen(), *((part.shape, part.dtype) for part in given))
-        if key not in self.recordings:
-            self.recordings[key] = None
+        with self.lock:
+            known = key in self.recordings
+            recording = self.recordings.pop(key, None)
+            if known and recording is None:
+                recording = self._record(work, given)
+            self.recordings[key] = recording
             while len(self.recordings) > MOST:
                 self.recordings.popitem(last=False)
-            return work(*given)
-        self.recordings.move_to_end(key)
-        recording = self.recordings[key]
-        if recording is None:
-            recording = self.recordings[key] = self._record(work, given)
-        torch._foreach_copy_(recording.given, list(given))
-        recording.graph.replay()
-        return recording.found
+            if recording is not None:
+                torch._foreach_copy_(recording.given, list(given))
+                recording.graph.replay()
+                return tuple(part.clone() for part in recording.found)
+        return work(*given)
 
     def _record(self, work: Work, given: tuple[Tensor, ...]) -> Recording:
-        held = [torch.empty_like(part, memory_format=torch.contiguous_format) for part in given]
+        held = [self._place(number, part) for number, part in enumerate(given)]
         torch._foreach_copy_(held, list(given))
         graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.stream.device)
         self.stream.wait_stream(here)
         with torch.cuda.stream(self.stream):
             work(*held)  # libraries set themselves up for this stream
-            graph.capture_begin(pool=self.pool)
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
                 found = work(*held)
             finally:
                 graph.capture_end()
         here.wait_stream(self.stream)
         return Recording(graph, held, found)
+
+    def _place(self, number: int, like: Tensor) -> Tensor:
+        """Where the recordings read their part of that number, if it is like this one."""
+        key = (number, like.shape, like.dtype)
+        place = self.places.get(key)
+        if place is None:
+            place = self.places[key] = torch.empty_like(like, memory_format=torch.contiguous_format)
+        return place
 
 
 _OF_MODELS: WeakKeyDictionary[nn.Module, Replays] = WeakKeyDictionary()
