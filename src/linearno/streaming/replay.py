@@ -4,7 +4,8 @@ Kernels on a few thousand points take less time than Python takes to start them,
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -60,7 +61,7 @@ class Replays:
         torch._foreach_copy_(held, list(given))
         graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.stream.device)
         self.stream.wait_stream(here)
-        with torch.cuda.stream(self.stream):
+        with torch.cuda.stream(self.stream), _casts_of_its_own():
             work(*held)  # libraries set themselves up for this stream
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
@@ -77,6 +78,17 @@ class Replays:
         if place is None:
             place = self.places[key] = torch.empty_like(like, memory_format=torch.contiguous_format)
         return place
+
+
+@contextmanager
+def _casts_of_its_own() -> Iterator[None]:
+    """Weights are cast within the recording: what autocast remembers is gone when its block ends."""
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
 
 
 _OF_MODELS: WeakKeyDictionary[nn.Module, Replays] = WeakKeyDictionary()
