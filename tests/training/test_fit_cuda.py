@@ -114,6 +114,24 @@ def test_an_interrupted_run_goes_on_as_an_uninterrupted_one(tmp_path):
         torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("at", [1, 4, 6])  # the fourth is the last of an epoch
+def test_a_run_that_is_stopped_between_replays_goes_on_as_if_it_was_not(tmp_path, monkeypatch, at):
+    whole = losses_of(tmp_path / "whole", LinearNO, precision="bf16")
+    replay, done = Engine._replay, []
+
+    def stopped(engine, *step):
+        done.append(1)
+        if len(done) == at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return replay(engine, *step)
+
+    monkeypatch.setattr(Engine, "_replay", stopped)
+    with pytest.raises(Interrupted):
+        losses_of(tmp_path / "parts", LinearNO, precision="bf16")
+    resumed = losses_of(tmp_path / "parts", LinearNO, precision="bf16")
+    assert resumed == pytest.approx(whole, rel=1e-5)
+
+
 def test_a_loss_that_is_not_finite_is_found_before_any_checkpoint(tmp_path):
     def poison():
         with torch.no_grad():
