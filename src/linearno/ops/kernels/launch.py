@@ -1,5 +1,6 @@
 """What every kernel and every launch needs."""
 
+import ctypes
 from functools import cache
 
 import torch
@@ -13,6 +14,7 @@ LOG2E = tl.constexpr(1.4426950216293335)  # as float32 has it, and what that lea
 LOG2E_REST = tl.constexpr(1.9259629911266175e-08)
 LN2 = tl.constexpr(0.6931471805599453)
 SUMS = tl.constexpr(4)
+IN_GRAPHS = 12030  # the CUDA driver that can capture such launches
 
 
 @triton.jit
@@ -77,7 +79,17 @@ def early(device: torch.device) -> dict[str, bool]:
     """How a kernel is launched that takes its place before the one ahead of it has ended, where a device can:
     between kernels of some microseconds the gap would be a third of one's time."""
     able = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
-    return {"EARLY": True, "launch_pdl": True} if able else {"EARLY": False}
+    return {"EARLY": True, "launch_pdl": True} if able and _driver() >= IN_GRAPHS else {"EARLY": False}
+
+
+def _driver() -> int:
+    """The version of the CUDA driver, 0 where it does not tell."""
+    version = ctypes.c_int()
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return 0
+    return version.value
 
 
 @cache
