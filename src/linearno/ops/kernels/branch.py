@@ -111,12 +111,13 @@ def _branch_back(
 
 
 def _tile(rows: int, inputs: int, hidden: int, outputs: int, device: torch.device) -> dict[str, int]:
+    few = rows <= 16 * processors(device)
     return {
-        "BR": 16 if rows <= 16 * processors(device) else 32,
+        "BR": 16 if few else 32,
         "BK": pad(inputs),
         "BJ": min(CHUNK, pad(hidden)),
         "BL": pad(outputs),
-        "num_warps": 8,
+        "num_warps": 4 if few else 8,
         "num_stages": 2,
     }
 

@@ -20,6 +20,7 @@ MEASURED = {
     "scatter back": (32, 2, 6),
 }
 SMALL, FEW = 1024, 32
+FEWEST = 32  # points of a tile where there are too few tiles to fill the device
 
 
 class Meshes(NamedTuple):
@@ -46,6 +47,8 @@ def runs_of(
     longest one decides: shorter ones have shorter runs, or none.
     """
     wide, per = pad(slices), 4
+    batch, length, heads, _ = x.shape
+    long = -(-batch * length // meshes.points)  # as many of the longest would hold all points
     if x.dtype == torch.bfloat16 and wide * pad(x.shape[-1]) <= SMALL and not normed:
         few = f"{kernel} of few slices"
         tile, warps, per = MEASURED[few if wide <= FEW and few in MEASURED else kernel]
@@ -53,9 +56,9 @@ def runs_of(
         tile = (64 if kernel.endswith("back") else 128) if wide <= 64 else 64 if wide <= 128 else 32
         if x.dtype == torch.float32:
             tile = max(16, tile // (4 if product_precision(x) == "ieee" else 2))
+        while tile > FEWEST and long * heads * -(-meshes.points // tile) < processors(x.device):
+            tile //= 2
         warps = 8 if wide > 128 else 4
-    batch, length, heads, _ = x.shape
-    long = -(-batch * length // meshes.points)  # as many of the longest would hold all points
     runs = max(1, min(-(-meshes.points // tile), per * processors(x.device) // max(1, long * heads)))
     return runs, {"BN": tile, "num_warps": warps, "num_stages": 3}
 
