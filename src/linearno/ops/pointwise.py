@@ -70,7 +70,7 @@ def add_norm(
     """
     h, rest, branch, offset = stream
     if isinstance(branch, Branch) and rest is not None and offset is not None and _is_small(branch, h):
-        from linearno.ops.fused import FusedBranch
+        from linearno.ops.fused_layers import FusedBranch
 
         w1, b1 = branch.first or (None, None)
         weights = [branch.last] if w1 is None else [w1, b1, branch.last]
@@ -81,7 +81,7 @@ def add_norm(
         return Stream(h, rest), normed
     more = stream.made
     if rest is not None or _fused("norm", h, gain):
-        from linearno.ops.fused import FusedNorm
+        from linearno.ops.fused_layers import FusedNorm
 
         kind = torch.float32 if rest is not None and not torch.is_autocast_enabled(h.device.type) else None
         kind = kind or computes_in(h)
@@ -121,7 +121,7 @@ def norm_linear(
     h, rest, more, offset = stream.h, stream.rest, stream.made, stream.offset
     alike = len(weight) == 1 and (h.dtype == torch.float32 or rest is not None)
     if alike and not torch.is_autocast_enabled(h.device.type) and _fused("head", h, weight):
-        from linearno.ops.fused import FusedHead
+        from linearno.ops.fused_layers import FusedHead
 
         return FusedHead.apply(h.contiguous(), rest, more, offset, gain, shift, eps, weight, bias)
     return linear(add_norm(Stream(h, rest, more, offset), gain, shift, eps)[1], weight, bias)
@@ -139,7 +139,7 @@ def mlp(
     """Linear, GELU, Linear. With `exact` autocast leaves the first product alone: for inputs such as
     coordinates, few and not to be rounded."""
     if _takes_mlp(x, w1, w2):
-        from linearno.ops.fused import FusedMlp
+        from linearno.ops.fused_layers import FusedMlp
 
         kind, leaves = computes_in(x), note_joint_use(w1, b1, w2, b2)
         return FusedMlp.apply(x if exact else x.to(kind), w1, b1, w2, b2, kind, leaves)
@@ -170,7 +170,7 @@ def linear_on(
     """x weightᵀ + bias, and x again. Whoever reads x next should read it from here: then its gradient is
     added in the product of this one's."""
     if _fused("linear", x, weight):
-        from linearno.ops.fused import FusedLinear
+        from linearno.ops.fused_layers import FusedLinear
 
         return FusedLinear.apply(x.to(computes_in(x)), weight, bias)
     return F.linear(x, weight, bias), x
@@ -182,7 +182,7 @@ def grid_conv(
     """A 3×3 (or 3×3×3) convolution with a border of zeros; points are the C-order flattening of `grid`."""
     assert x.shape[-2] == prod(grid)
     if _fused("convolution", x, weight):
-        from linearno.ops.fused import FusedConv
+        from linearno.ops.fused_layers import FusedConv
 
         return FusedConv.apply(x.to(computes_in(x)).contiguous(), weight, bias, grid)
     convolve = F.conv2d if len(grid) == 2 else F.conv3d

@@ -62,14 +62,14 @@ class OnDisk(Rows):
     def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype):
         self.shape, self.dtype = shape, dtype
         self.row = shape[2] * dtype.itemsize  # bytes
-        self.file: IO[bytes] = tempfile.TemporaryFile(prefix="linearno-", buffering=0)  # noqa: SIM115
+        self.file: IO[bytes] = tempfile.TemporaryFile(prefix="linearno-", buffering=0)  # noqa: SIM115 (kept)
 
     def read(self, n: slice) -> Chunk:
         samples, _, channels = self.shape
         rows = torch.empty(samples, n.stop - n.start, channels, dtype=self.dtype)
         for sample, part in enumerate(rows):
             self.file.seek(self._start(sample, n))
-            _whole(self.file.readinto, part)  # type: ignore[attr-defined]
+            _whole(self.file.readinto, part)  # type: ignore[attr-defined]  # a raw file's
         return rows
 
     def write(self, n: slice, values: Chunk) -> None:

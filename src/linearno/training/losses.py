@@ -16,7 +16,7 @@ from linearno.core.errors import UserError
 from linearno.metrics.norms import mean, of_each, relative_l2, where_known
 from linearno.ops import Segments, is_sharded
 from linearno.ops.choice import takes_kernel
-from linearno.ops.fused import FusedRelativeError
+from linearno.ops.fused_layers import FusedRelativeError
 
 Points = Float[Tensor, "B N C"]
 Grid = Float[Tensor, "B R L C"]
