@@ -130,7 +130,8 @@ def weights_beside(device: torch.device) -> Iterator[None]:
     """Around one forward and backward pass that starts without gradients: `beside` uses streams of its own.
 
     At the end all is done. Autograd calls `beside` from a thread of its own, so the block is noted at the
-    device, not in a context. A parameter must reach the loss through the functions of `fused` and `fused_layers` alone.
+    device, not in a context. A parameter must reach the loss through the functions of `fused` and
+    `fused_layers` alone.
     """
     if device.type != "cuda":
         yield

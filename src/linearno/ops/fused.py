@@ -1,5 +1,7 @@
-"""The attention kernels inside autograd: gather, scatter, what acts on slices and temperatures. Callers check the
-shapes; the layers around them are in `fused_layers`."""
+"""The attention kernels inside autograd: gather, scatter, what acts on slices and temperatures.
+
+Callers check the shapes. The layers around them are in `fused_layers`.
+"""
 
 from typing import Any
 
