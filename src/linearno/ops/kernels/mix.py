@@ -32,7 +32,8 @@ def _parts(
     slices, total, small = given, 1.0, 0.0
     if DAMPED:
         total = tl.load(sum_ptr + place, mask=m < M, other=1.0)
-        small = eps * tl.exp(-tl.load(max_ptr + place, mask=m < M, other=0.0))
+        top = tl.load(max_ptr + place, mask=m < M, other=0.0)
+        small = eps * tl.exp(tl.minimum(-top, 80.0))  # finite where no point belongs to a slice
         slices = given * (total / (total + small))[:, None]
     w_query = tl.load(query_ptr + turned, mask=square, other=0.0)
     w_key = tl.load(key_ptr + turned, mask=square, other=0.0)
