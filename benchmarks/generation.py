@@ -4,6 +4,7 @@ python benchmarks/generation.py darcy [--workers 2] [--device cuda] [--out resul
 """
 
 import argparse
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -38,13 +39,20 @@ def main() -> None:
         "workers": options.workers,
         "device": options.device,
     }
+    samples, done, began = sum(settings["sizes"].values()), 0, time.perf_counter()
+
+    def tick(more: int) -> None:
+        nonlocal done
+        done += more
+        took = time.perf_counter() - began
+        print(f"\r{done} of {samples} samples, {took:.0f} s ", end="", file=sys.stderr, flush=True)
+
     with tempfile.TemporaryDirectory(dir=".") as temporary:
         folder = options.keep or Path(temporary)
-        began = time.perf_counter()
-        benchmark.generate(folder, **settings, tick=lambda n: None)
+        benchmark.generate(folder, **settings, tick=tick)
         seconds = time.perf_counter() - began
         card = read_json(folder / "card.json", how="")
-    samples = sum(settings["sizes"].values())
+    print(file=sys.stderr)
     how = f"{options.workers} workers" if options.device == "cpu" else card["device"]
     print(f"{samples} samples in {seconds:.1f} s with {how}: {samples / seconds:.1f}/s")
     if options.out:

@@ -5,6 +5,7 @@ Axes: B batch, N points, X coordinates, C channels, W width.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -230,7 +231,7 @@ class PointTransformer(Transformer):
             yield block.attention.weights(add_norm(block.norm_attention, stream)[1])
             stream, _ = block(stream)
 
-    @property
+    @cached_property
     def tied_to_grid(self) -> bool:
         """Whether the model answers on one mesh only, that of its convolutions or of its position."""
         return self.grid_points is not None or any(isinstance(m, GridConv) for m in self.modules())
@@ -308,7 +309,7 @@ class PointTransformer(Transformer):
             raise UserError(
                 "a model tied to a grid cannot be queried elsewhere or streamed; build it with stem='linear'"
             )
-        if any(isinstance(m, SliceAttention) and m.phi == "N" for m in self.modules()):
+        if any(isinstance(block, Block) and block.attention.phi == "N" for block in self.blocks):
             raise UserError(
                 "φ normalised over the points cannot be queried elsewhere or streamed; use phi='M'"
             )
