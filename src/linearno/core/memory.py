@@ -39,8 +39,9 @@ def in_words(size: int | float) -> str:
 def free_memory(device: torch.device) -> int:
     """What the device, or the host for a CPU, has left to give; where nobody tells, all it has or a lot."""
     if device.type == "cuda":
-        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + held
+        known = torch.cuda.memory_stats_as_nested_dict(device)
+        reserved, allocated = (known[f"{what}_bytes"]["all"]["current"] for what in ("reserved", "allocated"))
+        return int(torch.cuda.mem_get_info(device)[0] + reserved - allocated)
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))

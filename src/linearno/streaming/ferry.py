@@ -1,7 +1,8 @@
 """Chunks of rows from the host to the device and back; on CUDA beside the computation.
 
 Each way across has two places of pinned and two of device memory, used in turn: while the device computes
-with one chunk, the next is on its way in and the one before on its way out. On a CPU nothing moves.
+with one chunk, the next is on its way in and the one before on its way out. Where all is one chunk, one place
+will do. On a CPU nothing moves.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -67,19 +68,20 @@ class Ferry:
         key = (way, id(rows))
         if key not in self._lanes:
             samples, points, channels = rows.shape
-            self._lanes[key] = _Lane(self.device, samples * min(self.chunk, points) * channels, dtype)
+            places = 1 if points <= self.chunk else 2
+            self._lanes[key] = _Lane(self.device, places, samples * min(self.chunk, points) * channels, dtype)
         return self._lanes[key]
 
 
 class _Lane:
     """One way across, on a stream of its own. `first` is the place of the chunk that came first."""
 
-    def __init__(self, device: torch.device, numbers: int, dtype: torch.dtype):
-        self.pinned = [torch.empty(numbers, dtype=dtype, pin_memory=True) for _ in range(2)]
-        self.there = [torch.empty(numbers, dtype=dtype, device=device) for _ in range(2)]
-        self.copied = [torch.cuda.Event() for _ in range(2)]  # between host and device
-        self.used = [torch.cuda.Event() for _ in range(2)]  # by the device's computation
-        self.owed: list[Callable[[], None] | None] = [None, None]  # from pinned memory to where it belongs
+    def __init__(self, device: torch.device, places: int, numbers: int, dtype: torch.dtype):
+        self.pinned = [torch.empty(numbers, dtype=dtype, pin_memory=True) for _ in range(places)]
+        self.there = [torch.empty(numbers, dtype=dtype, device=device) for _ in range(places)]
+        self.copied = [torch.cuda.Event() for _ in range(places)]  # between host and device
+        self.used = [torch.cuda.Event() for _ in range(places)]  # by the device's computation
+        self.owed: list[Callable[[], None] | None] = [None] * places  # from pinned memory to where it belongs
         self.next, self.first = 0, 0
         self.stream = torch.cuda.Stream(device)
         self.stream.wait_stream(torch.cuda.current_stream(device))  # whoever had this memory is done with it
@@ -106,7 +108,7 @@ class _Lane:
     def release(self) -> None:
         """The computation that was asked for so far is the last that reads that chunk."""
         self.used[self.first].record(torch.cuda.current_stream(self.stream.device))
-        self.first = 1 - self.first
+        self.first = self._after(self.first)
 
     def take(self, values: Tensor, rows: Rows, n: slice) -> None:
         """Start the way out; the chunk before the last has then arrived."""
@@ -124,7 +126,7 @@ class _Lane:
         self.owed[place] = None if direct else partial(rows.write, n, stage)
 
     def finish(self) -> None:
-        for place in (self.next, 1 - self.next):  # the older one first
+        for place in dict.fromkeys((self.next, self._after(self.next))):  # the older one first
             self._settle(place)
 
     def _settle(self, place: int) -> None:
@@ -134,8 +136,11 @@ class _Lane:
             owed()
 
     def _turn(self) -> int:
-        place, self.next = self.next, 1 - self.next
+        place, self.next = self.next, self._after(self.next)
         return place
+
+    def _after(self, place: int) -> int:
+        return (place + 1) % len(self.there)
 
     def _direct(self, rows: Tensor) -> bool:
         """Whether a copy engine can read or write these rows by itself."""

@@ -55,9 +55,7 @@ class Passes:
         self.shelf = _shelf(plan, model.config.width, weight.device) if passes > 1 else None
         self.on_chunk, self.done, self.total = on_chunk, 0, passes * plan.points
         self.replays = replays_of(model, plan.samples * plan.chunk * model.config.width)
-        weights = (*model.parameters(), *model.buffers())
-        kind = plan.kept_type, torch.backends.cuda.matmul.allow_tf32
-        self.fingerprint = (*(part.data_ptr() for part in weights), scaler, *kind)
+        self.kind = scaler, plan.kept_type, torch.backends.cuda.matmul.allow_tf32
 
     def encode(self, mesh: Mesh, *, last: bool) -> list[State]:
         """The states of all blocks, one pass for each; after the `last` pass nobody needs the features."""
@@ -109,7 +107,7 @@ class Passes:
                 h = block(Stream(h), state)[0].close()
             return end(h)
 
-        key = (self.fingerprint, layer, lifts, tuple(part is None for part in mesh))
+        key = (*self.kind, layer, lifts, tuple(part is None for part in mesh))
         for n, rows in self._rows(mesh, lifts):
             if self.replays is None:
                 yield n, work(*rows, *held)

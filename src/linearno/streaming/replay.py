@@ -32,10 +32,11 @@ class Recording(NamedTuple):
 class Replays:
     """What was recorded of one model: graphs that use the same memory, one after another."""
 
-    def __init__(self, device: torch.device):
+    def __init__(self, device: torch.device, weights: tuple[int, ...]):
         self.stream, self.lock = torch.cuda.Stream(device), Lock()
         self.pool = torch.cuda.graph_pool_handle()
         self.recordings: OrderedDict[Hashable, Recording | None] = OrderedDict()  # None: computed once
+        self.weights = weights  # where they are
         self.places: WeakValueDictionary[Hashable, Tensor] = WeakValueDictionary()
 
     def __call__(self, key: Hashable, work: Work, *given: Tensor) -> tuple[Tensor, ...]:
@@ -95,10 +96,24 @@ _OF_MODELS: WeakKeyDictionary[nn.Module, Replays] = WeakKeyDictionary()
 
 
 def replays_of(model: nn.Module, numbers: int) -> Replays | None:
-    """Where work of `model` on chunks with so many numbers is recorded; None where that would not pay."""
+    """Where work of `model` on chunks with so many numbers is recorded; None where that would not pay.
+
+    Recordings read weights where they were: they are dropped when one of them has gone elsewhere.
+    """
     device = next(model.parameters()).device
     if device.type != "cuda" or numbers > SMALL:
         return None
-    if model not in _OF_MODELS:
-        _OF_MODELS[model] = Replays(device)
-    return _OF_MODELS[model]
+    weights = tuple(part.data_ptr() for part in _tensors(model))
+    known = _OF_MODELS.get(model)
+    if known is None or known.weights != weights:
+        known = _OF_MODELS[model] = Replays(device, weights)
+    return known
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    """Parameters and buffers. `parameters()` finds the same, but takes longer than a short question."""
+    for found in (module._parameters, module._buffers):
+        yield from (part for part in found.values() if part is not None)
+    for child in module._modules.values():
+        if child is not None:
+            yield from _tensors(child)
