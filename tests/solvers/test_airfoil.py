@@ -18,6 +18,7 @@ from linearno.solvers.airfoil import (
     stream,
 )
 from linearno.solvers.euler import blocks_of, grid_of, mach, residual, roe, wall_flux
+from linearno.solvers.small_inverse import small_inverse
 from linearno.solvers.steady_flow import Steady, solve_euler
 
 CPU = torch.device("cpu")
@@ -163,6 +164,28 @@ def test_elimination_by_columns_agrees_with_a_dense_solver(cut, monkeypatch):
     spring = 1e7 * torch.eye(4, dtype=torch.float64).expand(2, i, j, 4, 4)
     found = folded.solve(folded.factorise(euler.Blocks(*parts), spring, cut), right)
     torch.testing.assert_close(found.flatten(1, 2)[:, first].flatten(1), solution, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 20, 52, 64])
+def test_the_kernel_inverts_as_lapack_does(rows):
+    torch.manual_seed(0)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # there by Triton's interpreter
+    matrices = torch.randn(3, rows + 1, rows + 2, device=device)[:, 1:, 2:]  # a part of larger ones
+    true = torch.linalg.inv(matrices.double())
+    errors = [
+        (found.double() - true).flatten(1).norm(dim=1) / true.flatten(1).norm(dim=1)
+        for found in (small_inverse(matrices), torch.linalg.inv(matrices))
+    ]
+    assert (errors[0] < 4 * errors[1] + 1e-6).all()
+
+
+def test_a_matrix_without_an_inverse_spoils_no_other():
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    matrices = torch.eye(5, device=device).repeat(3, 1, 1)
+    matrices[1, 2] = matrices[1, 3]
+    found = small_inverse(matrices)
+    assert torch.equal(found[::2], matrices[::2])
+    assert not found[1].isfinite().all()
 
 
 def test_a_symmetric_airfoil_has_no_lift_and_a_symmetric_flow(symmetric):

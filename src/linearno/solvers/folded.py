@@ -81,7 +81,7 @@ def inverse(matrix: Dense) -> Dense:
     """By halves, which are products of large matrices; rows change places within 13 nodes at most."""
     nodes = matrix.shape[-1] // 4
     if nodes <= BASE:
-        return torch.linalg.inv_ex(matrix)[0]
+        return _base_inverse(matrix)
     half = nodes // 2 * 4
     upper, lower = matrix[:, :half], matrix[:, half:]
     first, right, left = inverse(upper[..., :half]), upper[..., half:], lower[..., :half]
@@ -94,6 +94,14 @@ def inverse(matrix: Dense) -> Dense:
     found[:, half:, :half] = -(last @ left)
     found[:, half:, half:] = last
     return found
+
+
+def _base_inverse(matrix: Dense) -> Dense:
+    if matrix.is_cuda and matrix.dtype == torch.float32:
+        from linearno.solvers.small_inverse import small_inverse
+
+        return small_inverse(matrix)
+    return torch.linalg.inv_ex(matrix)[0]
 
 
 def _folded(values: Float[Tensor, "B I J ..."]) -> Float[Tensor, "B K 2 J ..."]:
