@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from linearno.bench.train import record_runs
 from linearno.cli.shared import console, user_errors
 from linearno.core.records import Listing, Record, read_records, write_record
 from linearno.report.docs import write_docs as write_pages
+
+SHORT = 7  # letters of a commit
 
 
 def results(
@@ -64,19 +65,21 @@ def _write(root: Path, listing: Listing) -> None:
 
 
 def _show(listing: Listing) -> None:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("id", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
-    for column in ("unit", "against", "machine", "commit"):
-        table.add_column(column, overflow="fold")
-    for found in listing.records.values():
-        table.add_row(
-            found.id, f"{found.value:.4g}", found.unit, _against(found), found.machine, found.commit or ""
-        )
-    console.print(table)
+    """A line for each, by machines; what does not fit is in --json."""
+    records = listing.records.values()
+    name = max((len(one.id) for one in records), default=0)
+    for machine in dict.fromkeys(one.machine for one in records):
+        console.print(machine, style="bold", highlight=False, soft_wrap=True)
+        for one in (one for one in records if one.machine == machine):
+            line = f"  {one.id:<{name}} {one.value:>8.4g} {one.unit}{_against(one)}"
+            room = max(console.width, 80) - SHORT - 1
+            cut = line if len(line) <= room else line[: room - 1] + "…"
+            typer.echo(f"{cut:<{room}} {(one.commit or '')[:SHORT]}")
     if listing.others:
         console.print(f"not records: {', '.join(str(path) for path in listing.others)}")
 
 
 def _against(record: Record) -> str:
-    return "; ".join(f"{name} {value:.4g}" for name, value in record.against.items())
+    """The nearest of them."""
+    near = sorted(record.against.items(), key=lambda one: abs(one[1] - record.value))
+    return f" ({near[0][1]:.4g} {near[0][0]})" if near else ""
