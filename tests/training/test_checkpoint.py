@@ -1,6 +1,8 @@
+import ctypes
 import json
 import os
 import signal
+import threading
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from tiny_run import EVERYTHING, Tiny, at_forward, tiny_fit
 from linearno.core.errors import UserError
 from linearno.training import Interrupted, TrainingConfig, checkpoint
 from linearno.training.history import read_history
+from linearno.training.interrupt import stop_on_signals
 
 SHORT = TrainingConfig(epochs=3, batch=4, schedule="constant")
 
@@ -26,6 +29,18 @@ def refuses(folder, message, config=SHORT, **options):
     with pytest.raises(UserError, match=message) as error:
         tiny_fit(folder, config, **options)
     assert "\n" not in str(error.value)
+
+
+def test_a_request_to_stop_disturbs_no_system_call():
+    read, write = os.pipe()
+    letter = ctypes.create_string_buffer(1)
+    with stop_on_signals() as stop:
+        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+        threading.Timer(0.3, lambda: os.write(write, b"x")).start()
+        assert ctypes.CDLL(None).read(read, letter, 1) == 1  # a library's own call: Python would ask again
+    assert (letter.raw, stop.number) == (b"x", signal.SIGTERM)
+    os.close(read)
+    os.close(write)
 
 
 def test_a_checkpoint_is_one_folder_of_tensors_and_json(stopped):

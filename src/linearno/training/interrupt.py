@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM as a polite request: the current step ends, a checkpoint is written, then it stops."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -31,12 +32,18 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Collect SIGINT and SIGTERM inside the block. Other threads than the main one cannot, and need not."""
+    """Collect SIGINT and SIGTERM inside the block. Other threads than the main one cannot, and need not.
+
+    System calls that they meet go on: the request can wait, and no library has to cope with it.
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
     before = {number: signal.signal(number, request._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    if os.name == "posix":
+        for number in before:
+            signal.siginterrupt(number, False)
     try:
         yield request
     finally:
