@@ -164,7 +164,7 @@ def plasticity_batch(resolution: int, device: torch.device) -> int:
     nodes = resolution * rows_of(resolution)
     if device.type == "cpu":
         return max(1, 12_000 // nodes)
-    return batch_that_fits(device, 100 * 8 * nodes, most=256)
+    return batch_that_fits(device, 100 * 8 * nodes, most=512)
 
 
 def plasticity_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
