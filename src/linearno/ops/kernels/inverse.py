@@ -5,6 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from linearno.ops.kernels.launch import power_of_two
+
 
 @triton.jit
 def _inverse(t_ptr, out_ptr, low, high, H: tl.constexpr, BH: tl.constexpr):
@@ -24,11 +26,11 @@ def _inverse_back(t_ptr, d_out_ptr, d_t_ptr, low, high, H: tl.constexpr, BH: tl.
 
 def inverse_forward(t: Tensor, low: float, high: float) -> Tensor:
     out = torch.empty_like(t)
-    _inverse[(1,)](t, out, low, high, t.numel(), triton.next_power_of_2(t.numel()), num_warps=1)
+    _inverse[(1,)](t, out, low, high, t.numel(), power_of_two(t.numel()), num_warps=1)
     return out
 
 
 def inverse_backward(t: Tensor, d_out: Tensor, low: float, high: float) -> Tensor:
     d_t = torch.empty_like(t)
-    _inverse_back[(1,)](t, d_out, d_t, low, high, t.numel(), triton.next_power_of_2(t.numel()), num_warps=1)
+    _inverse_back[(1,)](t, d_out, d_t, low, high, t.numel(), power_of_two(t.numel()), num_warps=1)
     return d_t

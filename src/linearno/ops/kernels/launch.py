@@ -106,6 +106,12 @@ def product_precision(x: Tensor, exact: str = "ieee") -> str:
     return "tf32" if torch.backends.cuda.matmul.allow_tf32 else exact
 
 
+@cache
+def power_of_two(size: int) -> int:
+    """The smallest that holds `size`. Triton's own takes longer to call than a small kernel to run."""
+    return 1 << (size - 1).bit_length()
+
+
 def pad(size: int) -> int:
     """The side of a tile that holds `size`: a power of two that a product accepts."""
-    return max(16, triton.next_power_of_2(size))
+    return max(16, power_of_two(size))

@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from linearno.ops.kernels.launch import power_of_two
+
 BLOCK = 1024
 
 
@@ -123,7 +125,7 @@ def loss_forward(p: Tensor, y: Tensor, grid: tuple[int, int] | None, weight: flo
         p, y, parts, size, rows, columns, p.shape[-1], grid is not None, BLOCK, num_warps=4
     )
     _errors[(samples,)](
-        parts, errors, factors, blocks, weight, grid is not None, triton.next_power_of_2(blocks), num_warps=1
+        parts, errors, factors, blocks, weight, grid is not None, power_of_two(blocks), num_warps=1
     )
     return errors, factors
 

@@ -11,7 +11,16 @@ from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
 from linearno.ops.casts import narrow
-from linearno.ops.kernels.launch import early, exp, follow, multiply, pad, processors, product_precision
+from linearno.ops.kernels.launch import (
+    early,
+    exp,
+    follow,
+    multiply,
+    pad,
+    power_of_two,
+    processors,
+    product_precision,
+)
 from linearno.ops.kernels.norm import AHEAD, add_rows, column_sums
 
 SLOPE = tl.constexpr(0.3275911 * 0.7071067811865476)  # of the series' variable
@@ -232,7 +241,7 @@ def mlp_backward(
 def gelu_backward_(z: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
     """(GELU of z, partial column sums of the gradient of z); d, the gradient of GELU, becomes that of z."""
     rows, columns = z.shape
-    wide = min(128, triton.next_power_of_2(columns))
+    wide = min(128, power_of_two(columns))
     tile = 1024 // wide
     across = -(-columns // wide)
     programs = min(-(-rows // tile), -(-10 * processors(z.device) // across))

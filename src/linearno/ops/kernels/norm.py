@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
-from linearno.ops.kernels.launch import early, follow, processors
+from linearno.ops.kernels.launch import early, follow, power_of_two, processors
 
 AHEAD = 3  # tiles that a loop over rows has under way
 
@@ -173,7 +173,7 @@ def add_rows(parts: Tensor) -> Tensor:
 def column_sums(x: Tensor) -> Tensor:
     """Column sums (C,) in float32 of a long (R, C)."""
     rows, columns = x.shape
-    wide = min(128, triton.next_power_of_2(columns))
+    wide = min(128, power_of_two(columns))
     programs = min(-(-rows // 32), 2 * processors(x.device))
     parts = x.new_empty(programs, columns, dtype=torch.float32)
     _column_parts[(programs, -(-columns // wide))](x, parts, rows, columns, 32, wide, AHEAD, num_warps=4)
@@ -202,7 +202,7 @@ def norm_forward(
         h, h if rest is None else rest, h if more is None else more, gain if offset is None else offset,
         gain, shift, weight, bias, total, total if left is None else left, out, moments, rows, eps,
         channels, rest is not None, more is not None, offset is not None, write, write and left is not None,
-        head is not None, tile, triton.next_power_of_2(channels), num_warps=4, **early(h.device),
+        head is not None, tile, power_of_two(channels), num_warps=4, **early(h.device),
     )  # fmt: skip
     return total, left, out, moments
 
@@ -227,7 +227,7 @@ def norm_backward(
     _norm_back[(programs,)](
         h, moments, gain, shift, weight, d_out, d_out if along is None else along, d_h, d_more, parts, rows,
         channels, along is not None, twice, offset, head is not None,
-        tile, triton.next_power_of_2(channels), AHEAD, num_warps=1, **early(h.device),
+        tile, power_of_two(channels), AHEAD, num_warps=1, **early(h.device),
     )  # fmt: skip
     (sums,) = beside(lambda: (add_rows(parts),), parts, leaves=leaves)
     return d_h, None if kinds[1] is None else d_more, sums.split(sizes)
@@ -235,4 +235,4 @@ def norm_backward(
 
 def _rows(channels: int, numbers: int) -> int:
     """Rows of a tile of so many numbers."""
-    return max(1, numbers // triton.next_power_of_2(channels))
+    return max(1, numbers // power_of_two(channels))

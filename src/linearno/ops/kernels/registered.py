@@ -3,6 +3,9 @@
 Of packed meshes `offsets` are where they begin and end, on the device, and `longest` has most points.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -11,7 +14,22 @@ from linearno.ops.kernels.scatter import scatter_backward, scatter_forward
 from linearno.ops.kernels.sums import Meshes
 
 
-@torch.library.custom_op("linearno::gather", mutates_args=())
+class Operator:
+    """A function as an operator where somebody traces, and as it is elsewhere: the way through PyTorch's
+    dispatcher and back to Python takes as long as the function itself."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+        self.traced = torch.library.custom_op(f"linearno::{function.__name__}", function, mutates_args=())
+        self.register_fake = self.traced.register_fake
+
+    def __call__(self, *given: Any) -> Any:
+        if torch.compiler.is_compiling() or type(given[0]) is not Tensor:
+            return self.traced(*given)
+        return self.function(*given)
+
+
+@Operator
 def gather(
     x: Tensor, value: Tensor | None, weight: Tensor, scale: Tensor, bias: Tensor | None,
     project: Tensor | None, score: str, offsets: Tensor | None, longest: int,
@@ -33,7 +51,7 @@ def _(x, value, weight, scale, bias, project, score, offsets, longest):
     return top, total, mean, x.new_empty(size, dtype=torch.float32)
 
 
-@torch.library.custom_op("linearno::gather_back", mutates_args=())
+@Operator
 def gather_back(
     x: Tensor, value: Tensor | None, weight: Tensor, scale: Tensor, bias: Tensor | None,
     project: Tensor | None, top: Tensor, total: Tensor, mean: Tensor, d_sum: Tensor | None,
@@ -55,7 +73,7 @@ def _(x, value, weight, scale, bias, project, top, *others):
     )
 
 
-@torch.library.custom_op("linearno::scatter", mutates_args=())
+@Operator
 def scatter(
     x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor, offsets: Tensor | None,
     longest: int,
@@ -68,7 +86,7 @@ def _(x, weight, scale, bias, value, offsets, longest):
     return x.new_empty(*x.shape[:-1], value.shape[-1])
 
 
-@torch.library.custom_op("linearno::scatter_back", mutates_args=())
+@Operator
 def scatter_back(
     x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor, d_out: Tensor,
     late: bool, offsets: Tensor | None, longest: int,
