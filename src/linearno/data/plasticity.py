@@ -159,8 +159,9 @@ def make_plasticity(
 
 
 def plasticity_batch(resolution: int, device: torch.device) -> int:
-    """A step holds about 100 arrays of float64 for each element; 256 samples fill the largest GPU. On a CPU
-    arrays of 12,000 numbers are long enough for their calls to cost little."""
+    """A step holds about 100 arrays of float64 for each element. 256 samples fill the largest GPU; but a few
+    blocks of each batch fold and are solved again, so there should be few batches. On a CPU arrays of 12,000
+    numbers are long enough for their calls to cost little."""
     nodes = resolution * rows_of(resolution)
     if device.type == "cpu":
         return max(1, 12_000 // nodes)
