@@ -3,6 +3,9 @@
 On a machine without CUDA they run in Triton's interpreter, on tensors in its memory.
 """
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -336,3 +339,14 @@ def test_the_environment_chooses_where_nobody_else_does(monkeypatch):
     monkeypatch.setenv("LINEARNO_BACKEND", "plane")
     with pytest.raises(UserError, match="did you mean 'plain'"):
         chosen()
+
+
+def test_a_compiler_takes_the_choice_for_a_constant():
+    marked = vars(torch.compiler.assume_constant_result(lambda: None))
+    assert marked
+    assert marked.items() <= vars(chosen).items()
+
+
+def test_the_library_is_imported_without_the_compiler():
+    code = "import linearno, sys; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

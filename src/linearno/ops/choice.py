@@ -2,12 +2,12 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from importlib.util import find_spec
-from typing import Literal, cast, get_args
+from typing import Literal, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -16,11 +16,19 @@ from linearno.core.errors import UserError, did_you_mean
 
 log = logging.getLogger(__name__)
 
+Function = TypeVar("Function", bound=Callable[..., object])
 Backend = Literal["auto", "kernel", "plain"]
 VARIABLE = "LINEARNO_BACKEND"  # of the environment: the choice where no `backend` is active
 
 _SAID: set[str] = set()
 _CHOICE: ContextVar[Backend | None] = ContextVar("backend", default=None)
+
+
+def _constant(function: Function) -> Function:
+    """For a compiler what it gives never changes. `torch.compiler.assume_constant_result` does the same, but
+    imports the compiler first, which takes a second."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 @contextmanager
@@ -38,7 +46,7 @@ def backend(name: Backend) -> Iterator[None]:
         _CHOICE.reset(token)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch's, without types
+@_constant
 def chosen() -> Backend:
     """What the innermost `backend` says, else the environment, else auto."""
     return _CHOICE.get() or _known(os.environ.get(VARIABLE, "auto"))
@@ -65,7 +73,7 @@ def kernels_work_on(kind: str) -> bool:
     return _missing(kind) is None
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch's, without types
+@_constant
 def _missing(kind: str) -> str | None:
     """Why kernels cannot run on a device of that kind, None if they can."""
     return _look(kind)
