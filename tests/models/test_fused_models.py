@@ -53,6 +53,17 @@ def test_a_model_answers_and_learns_the_same_with_kernels(kind):
         torch.testing.assert_close(model(*asked), plain[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_slices_that_no_point_belongs_to_do_no_harm(kind):
+    model, *asked = build(kind)
+    for name, weight in model.named_parameters():
+        if "query" in name or "key" in name:
+            weight.data.mul_(300)
+    plain, fused = (answer(model, asked, how) for how in ("plain", "kernel"))
+    torch.testing.assert_close(fused[0], plain[0], rtol=0.01, atol=0.01 * plain[0].abs().max().item())
+    assert all(grad.isfinite().all() for grad in fused[1].values())
+
+
 @pytest.fixture
 def unwritten_is_nan():
     """Memory that nobody wrote to holds NaN."""
