@@ -1,5 +1,6 @@
 """Plastic flow, waves, energy and contact against what is known of them, and the forging of the benchmark."""
 
+import os
 from dataclasses import replace
 from math import pi, sqrt
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from linearno.core.errors import SampleError, UserError
-from linearno.solvers import forging
+from linearno.solvers import forging, recording
 from linearno.solvers.forging import (
     HEIGHT,
     STEEL,
@@ -355,6 +356,24 @@ def test_what_cannot_be_forged_is_told_in_one_line(heights, settings, complaint)
 def test_a_recorded_step_on_a_gpu_forges_as_the_cpu_does(coarse):
     there = solve_forging(BLUNT.cuda(), 11, material=HEAVY, frames=8).cpu()
     torch.testing.assert_close(there, coarse, rtol=0, atol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_compiled_step_on_a_gpu_forges_as_the_cpu_does(coarse, monkeypatch, caplog):
+    monkeypatch.setattr(forging, "MANY_STEPS", 0)
+    there = solve_forging(torch.cat([BLUNT, BLUNT + 0.5]).cuda(), 11, material=HEAVY, frames=8).cpu()
+    torch.testing.assert_close(there[:1], coarse, rtol=0, atol=1e-4)
+    assert "not compiled" not in caplog.text
+
+
+def test_a_step_that_cannot_be_compiled_runs_as_it_is(caplog):
+    def step() -> None:
+        with open(os.devnull):  # nothing that a compiler could make kernels of
+            pass
+
+    assert recording._fused(step) is step
+    assert "a step is not compiled and takes longer" in caplog.text
 
 
 def write_reference() -> None:

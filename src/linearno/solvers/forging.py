@@ -37,6 +37,7 @@ MAX_DRAWS = 1000  # of a die until one does not
 MAX_SOLVES = 5  # of a sample until none of its elements folds
 STEP = 0.6  # of the largest stable step of elements at rest
 WEIGH_EVERY = 20  # steps between two looks at how squeezed elements are
+MANY_STEPS = 10_000  # for which it pays to compile one
 PENALTY = 0.5  # stiffness of the contact, in Young's moduli
 PUBLISHED_NODES = 101
 log = logging.getLogger(__name__)
@@ -195,7 +196,8 @@ def _forge(
     nodes = block_nodes(resolution).to(heights.device).expand(len(heights), -1, -1, -1)
     body = body_at_rest(nodes, material, spacing=spacing, dt=INTERVAL / steps)
     press = Press(die_on(heights), body, speed=travel / DURATION)
-    advance = recorded(press.step, [*body.state, press.lowered])
+    fuse = len(heights) > 1 and steps * (frames - 1) > MANY_STEPS
+    advance = recorded(press.step, [*body.state, press.lowered], fuse=fuse)
     found, solved = [body.place.clone()], torch.ones(len(heights), dtype=torch.bool, device=heights.device)
     for _ in range(frames - 1):
         for count in range(steps):
@@ -221,7 +223,7 @@ class Press:
 
     def __init__(self, die: Die, body: Body, *, speed: float):
         self.die, self.body, self.speed = die, body, speed
-        self.lowered = body.place.new_zeros(())
+        self.lowered = body.place.new_zeros(1)  # with an axis: else a compiler takes it for a constant
         self.bottom = body.place[:, 1, :, -1].clone()
         weights = body.place.new_full((body.place.shape[2],), 1 / 3)  # Simpson's rule on each edge
         weights[[0, -1]] = 1 / 6

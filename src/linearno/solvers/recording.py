@@ -1,14 +1,23 @@
 """A step in time as a CUDA graph: the host only starts it."""
 
+import logging
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+log = logging.getLogger(__name__)
 
-def recorded(step: Callable[[], None], state: Sequence[Tensor]) -> Callable[[], None]:
+Step = Callable[[], None]
+
+
+def recorded(step: Step, state: Sequence[Tensor], *, fuse: bool = False) -> Step:
     """A call that is step(), which changes `state` in place; on CUDA the replay of a graph, which reads and
-    writes where all that `step` uses lies now, so it must outlive the replays."""
+    writes where all that `step` uses lies now, so it must outlive the replays.
+
+    With `fuse` PyTorch's compiler makes a few kernels of many: it takes half a minute, once for all batches
+    of two or more, and pays for thousands of steps.
+    """
     device = state[0].device
     if device.type != "cuda":
         return step
@@ -16,6 +25,7 @@ def recorded(step: Callable[[], None], state: Sequence[Tensor]) -> Callable[[], 
         before, aside = [tensor.clone() for tensor in state], torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):  # plans and workspaces are made now: none can be while recording
+            step = _fused(step) if fuse else step
             step()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
@@ -24,3 +34,14 @@ def recorded(step: Callable[[], None], state: Sequence[Tensor]) -> Callable[[], 
         for tensor, value in zip(state, before, strict=True):
             tensor.copy_(value)
     return graph.replay
+
+
+def _fused(step: Step) -> Step:
+    """The step compiled, or as it is where that fails: a compiler needs more than PyTorch brings along."""
+    fused = torch.compile(step, dynamic=True, fullgraph=True)
+    try:
+        fused()
+    except Exception as error:  # of many kinds, none of them public
+        log.warning("a step is not compiled and takes longer: %s", str(error).strip().splitlines()[0])
+        return step
+    return fused
