@@ -361,10 +361,28 @@ def test_a_recorded_step_on_a_gpu_forges_as_the_cpu_does(coarse):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_compiled_step_on_a_gpu_forges_as_the_cpu_does(coarse, monkeypatch, caplog):
-    monkeypatch.setattr(forging, "MANY_STEPS", 0)
+    monkeypatch.setitem(forging.MANY_STEPS, "cuda", 0)
     there = solve_forging(torch.cat([BLUNT, BLUNT + 0.5]).cuda(), 11, material=HEAVY, frames=8).cpu()
     torch.testing.assert_close(there[:1], coarse, rtol=0, atol=1e-4)
     assert "not compiled" not in caplog.text
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_a_recorded_step_is_the_step_and_begins_where_the_state_was(fuse):
+    place, velocity = torch.arange(6.0, dtype=torch.float64).view(2, 3), torch.ones(2, 3, dtype=torch.float64)
+
+    def step() -> None:
+        velocity.sub_(place, alpha=0.1)
+        place.add_(velocity, alpha=0.1)
+
+    advance = recording.recorded(step, [place, velocity], fuse=fuse)
+    true = place.clone(), velocity.clone()
+    assert torch.equal(true[0], torch.arange(6.0, dtype=torch.float64).view(2, 3))
+    for _ in range(5):
+        advance()
+        true[1].sub_(true[0], alpha=0.1)
+        true[0].add_(true[1], alpha=0.1)
+    torch.testing.assert_close((place, velocity), true, rtol=1e-14, atol=1e-14)
 
 
 def test_a_step_that_cannot_be_compiled_runs_as_it_is(caplog):

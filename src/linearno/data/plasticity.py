@@ -227,6 +227,6 @@ DATASETS.register("plasticity")(
         layout=plasticity_layout,
         outputs=("output",),
         published=(PUBLISHED,),
-        seconds=30.0,
+        seconds=10.0,
     )
 )

@@ -37,7 +37,7 @@ MAX_DRAWS = 1000  # of a die until one does not
 MAX_SOLVES = 5  # of a sample until none of its elements folds
 STEP = 0.6  # of the largest stable step of elements at rest
 WEIGH_EVERY = 20  # steps between two looks at how squeezed elements are
-MANY_STEPS = 10_000  # for which it pays to compile one
+MANY_STEPS = {"cuda": 10_000, "cpu": 40_000}  # for which it pays to compile one
 PENALTY = 0.5  # stiffness of the contact, in Young's moduli
 PUBLISHED_NODES = 101
 log = logging.getLogger(__name__)
@@ -196,7 +196,7 @@ def _forge(
     nodes = block_nodes(resolution).to(heights.device).expand(len(heights), -1, -1, -1)
     body = body_at_rest(nodes, material, spacing=spacing, dt=INTERVAL / steps)
     press = Press(die_on(heights), body, speed=travel / DURATION)
-    fuse = len(heights) > 1 and steps * (frames - 1) > MANY_STEPS
+    fuse = len(heights) > 1 and steps * (frames - 1) > MANY_STEPS[heights.device.type]
     advance = recorded(press.step, [*body.state, press.lowered], fuse=fuse)
     found, solved = [body.place.clone()], torch.ones(len(heights), dtype=torch.bool, device=heights.device)
     for _ in range(frames - 1):

@@ -1,4 +1,4 @@
-"""A step in time as a CUDA graph: the host only starts it."""
+"""A step in time, to be taken thousands of times: on CUDA as a graph, which the host only starts."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -12,27 +12,33 @@ Step = Callable[[], None]
 
 
 def recorded(step: Step, state: Sequence[Tensor], *, fuse: bool = False) -> Step:
-    """A call that is step(), which changes `state` in place; on CUDA the replay of a graph, which reads and
+    """A call that is step(), which changes `state` in place. On CUDA it replays a graph, which reads and
     writes where all that `step` uses lies now, so it must outlive the replays.
 
-    With `fuse` PyTorch's compiler makes a few kernels of many: it takes half a minute, once for all batches
-    of two or more, and pays for thousands of steps.
+    With `fuse` PyTorch's compiler makes a few loops or kernels of many: it takes up to a minute, once for all
+    batches of two or more.
     """
-    device = state[0].device
-    if device.type != "cuda":
-        return step
-    with torch.cuda.device(device):
-        before, aside = [tensor.clone() for tensor in state], torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # plans and workspaces are made now: none can be while recording
-            step = _fused(step) if fuse else step
-            step()
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            step()
-        for tensor, value in zip(state, before, strict=True):
-            tensor.copy_(value)
+    device, before = state[0].device, [tensor.clone() for tensor in state]
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            step = _replayed(step, fuse)
+    elif fuse:
+        step = _fused(step)
+    for tensor, value in zip(state, before, strict=True):
+        tensor.copy_(value)
+    return step
+
+
+def _replayed(step: Step, fuse: bool) -> Step:
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):  # plans and workspaces are made now: none can be while recording
+        step = _fused(step) if fuse else step
+        step()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
     return graph.replay
 
 
