@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_leaves
 from linearno import LinearNO, Transolver, stream
 from linearno.core.errors import UserError
 from linearno.core.memory import in_words, to_bytes
+from linearno.data.scaler import Scaler, Standardise
 from linearno.streaming import Streamer, passes, plan, planning
 from linearno.streaming.rows import OnDisk
 
@@ -105,9 +106,22 @@ def test_a_pass_depends_on_nothing_but_what_it_is_given(monkeypatch, keep, setti
         assert_same(streamer.forward(coords, inputs, **when), whole)
         states = streamer.encode(coords, inputs, **when)
         assert_same(streamer.query(coords, states, inputs, **when), whole)
-    assert len(recordings.works) <= 2 * 2 * (
-        len(model.blocks) + 1
-    )  # two sizes of chunks; to encode and to ask
+    sizes_of_chunks, ways = 2, 2  # to encode and to ask
+    assert len(recordings.works) <= sizes_of_chunks * ways * (len(model.blocks) + 1)
+
+
+def test_what_was_recorded_is_not_used_once_the_scales_lie_elsewhere(monkeypatch):
+    recordings, (coords, inputs) = Remembered(), question()
+    monkeypatch.setattr(passes, "replays_of", lambda model, numbers: recordings)
+    scaler = Scaler(*(Standardise.identity(channels) for channels in (2, 1, 2))).double()
+    streamer, known = Streamer(make(), scaler=scaler), []
+    for _ in range(2):
+        streamer.forward(coords, inputs)
+        known.append(len(recordings.works))
+    scaler.outputs.mean = scaler.outputs.mean + 1
+    streamer.forward(coords, inputs)
+    assert known == [known[0]] * 2
+    assert len(recordings.works) == 2 * known[0]
 
 
 def test_arrays_on_disk_go_in_and_out_as_they_are(tmp_path):

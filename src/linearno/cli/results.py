@@ -67,12 +67,11 @@ def _write(root: Path, listing: Listing) -> None:
 def _show(listing: Listing) -> None:
     """A line for each, by machines; what does not fit is in --json."""
     records = listing.records.values()
-    name = max((len(one.id) for one in records), default=0)
+    name, room = max((len(one.id) for one in records), default=0), max(console.width, 80) - SHORT - 1
     for machine in dict.fromkeys(one.machine for one in records):
         console.print(machine, style="bold", highlight=False, soft_wrap=True)
         for one in (one for one in records if one.machine == machine):
             line = f"  {one.id:<{name}} {one.value:>8.4g} {one.unit}{_against(one)}"
-            room = max(console.width, 80) - SHORT - 1
             cut = line if len(line) <= room else line[: room - 1] + "…"
             typer.echo(f"{cut:<{room}} {(one.commit or '')[:SHORT]}")
     if listing.others:
@@ -81,5 +80,7 @@ def _show(listing: Listing) -> None:
 
 def _against(record: Record) -> str:
     """The nearest of them."""
-    near = sorted(record.against.items(), key=lambda one: abs(one[1] - record.value))
-    return f" ({near[0][1]:.4g} {near[0][0]})" if near else ""
+    if not record.against:
+        return ""
+    name, value = min(record.against.items(), key=lambda one: abs(one[1] - record.value))
+    return f" ({value:.4g} {name})"

@@ -36,15 +36,13 @@ def in_words(size: int | float) -> str:
     return f"{size:.3g} TB"
 
 
-HELD = {"reserved_bytes": 1, "allocated_bytes": -1}  # what torch holds, and what of it is in use
-
-
 def free_memory(device: torch.device) -> int:
     """What the device, or the host for a CPU, has left to give; where nobody tells, all it has or a lot."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]  # before the next line: it wakes the device
         known = torch.cuda.memory_stats_as_nested_dict(device)
-        return int(free + sum(sign * known[what]["all"]["current"] for what, sign in HELD.items()))
+        held, used = (known[f"{what}_bytes"]["all"]["current"] for what in ("reserved", "allocated"))
+        return int(free + held - used)
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))

@@ -51,9 +51,9 @@ class CasesConfig(DataConfig):
     surface: str | None = None  # `own`, `beside` (an .stl file of the same name), or a field that marks it
     derived: tuple[Derived, ...] = ()
     units: dict[str, str] = Field(default={})
-    # a fraction, a number of cases, or patterns of names, where other sets have a number
-    test: ShareOf = 0.2  # type: ignore[assignment]
-    train: ShareOf = 1.0  # type: ignore[assignment]  # of those that are left
+    # a fraction, a number of cases, or patterns of names
+    test: ShareOf = 0.2  # type: ignore[assignment]  # where other sets have a number
+    train: ShareOf = 1.0  # type: ignore[assignment]  # the same, of those that are left
     seed: NonNegativeInt = 0  # of the order in which cases are drawn for both
     tolerate: tuple[Fault, ...] = ()
     skip_bad: bool = False  # leave out cases that cannot be used, and say which

@@ -27,7 +27,7 @@ _CHOICE: ContextVar[Backend | None] = ContextVar("backend", default=None)
 def _constant(function: Function) -> Function:
     """For a compiler what it gives never changes. `torch.compiler.assume_constant_result` does the same, but
     imports the compiler first, which takes a second."""
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]  # what the compiler looks for
     return function
 
 

@@ -20,7 +20,7 @@ from linearno.ops import State, merge
 from linearno.ops.pointwise import Stream
 from linearno.streaming.ferry import Ferry
 from linearno.streaming.planning import Plan
-from linearno.streaming.replay import replays_of
+from linearno.streaming.replay import places_of, replays_of
 from linearno.streaming.rows import InMemory, OnDisk, Rows
 
 OnChunk = Callable[[int, int], None]  # points done and points to do, over all passes
@@ -55,7 +55,8 @@ class Passes:
         self.shelf = _shelf(plan, model.config.width, weight.device) if passes > 1 else None
         self.on_chunk, self.done, self.total = on_chunk, 0, passes * plan.points
         self.replays = replays_of(model, plan.samples * plan.chunk * model.config.width)
-        self.kind = scaler, plan.kept_type, torch.backends.cuda.matmul.allow_tf32
+        scales = None if scaler is None else (scaler, *places_of(scaler))
+        self.kind = scales, plan.kept_type, torch.backends.cuda.matmul.allow_tf32
 
     def encode(self, mesh: Mesh, *, last: bool) -> list[State]:
         """The states of all blocks, one pass for each; after the `last` pass nobody needs the features."""

@@ -34,6 +34,7 @@ class Replays:
 
     def __init__(self, device: torch.device, weights: tuple[int, ...]):
         self.stream, self.lock = torch.cuda.Stream(device), Lock()
+        self.done = torch.cuda.Event()  # the last replay, and that what it gave was taken
         self.pool = torch.cuda.graph_pool_handle()
         self.recordings: OrderedDict[Hashable, Recording | None] = OrderedDict()  # None: computed once
         self.weights = weights  # where they are
@@ -44,6 +45,8 @@ class Replays:
         shapes say what the work is."""
         key = (key, chosen(), *((part.shape, part.dtype) for part in given))
         with self.lock:
+            here = torch.cuda.current_stream(self.stream.device)
+            here.wait_event(self.done)  # it may have been on another stream
             known = key in self.recordings
             recording = self.recordings.pop(key, None)
             if known and recording is None:
@@ -54,7 +57,9 @@ class Replays:
             if recording is not None:
                 torch._foreach_copy_(recording.given, list(given))
                 recording.graph.replay()
-                return tuple(part.clone() for part in recording.found)
+                taken = tuple(part.clone() for part in recording.found)
+                self.done.record(here)
+                return taken
         return work(*given)
 
     def _record(self, work: Work, given: tuple[Tensor, ...]) -> Recording:
@@ -103,17 +108,16 @@ def replays_of(model: nn.Module, numbers: int) -> Replays | None:
     device = next(model.parameters()).device
     if device.type != "cuda" or numbers > SMALL:
         return None
-    weights = tuple(part.data_ptr() for part in _tensors(model))
+    weights = places_of(model)
     known = _OF_MODELS.get(model)
     if known is None or known.weights != weights:
         known = _OF_MODELS[model] = Replays(device, weights)
     return known
 
 
-def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    """Parameters and buffers. `parameters()` finds the same, but takes longer than a short question."""
-    for found in (module._parameters, module._buffers):
-        yield from (part for part in found.values() if part is not None)
-    for child in module._modules.values():
-        if child is not None:
-            yield from _tensors(child)
+def places_of(module: nn.Module) -> tuple[int, ...]:
+    """Where its parameters and buffers lie. `parameters()` finds the same, but takes longer than a short
+    question."""
+    own = (part for found in (module._parameters, module._buffers) for part in found.values())
+    below = (place for child in module._modules.values() if child is not None for place in places_of(child))
+    return (*(part.data_ptr() for part in own if part is not None), *below)

@@ -44,7 +44,7 @@ class FlatAdam(Optimizer):
         self._settings.copy_(settings, non_blocking=True)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # it calls none
         """Apply the gradients with the settings of the last `prepare`."""
         from linearno.ops.kernels.adam import adam_step
 
