@@ -18,7 +18,7 @@ from linearno.solvers.airfoil import (
     stream,
 )
 from linearno.solvers.euler import blocks_of, grid_of, mach, residual, roe, wall_flux
-from linearno.solvers.small_inverse import small_inverse
+from linearno.solvers.kernels import small_inverse
 from linearno.solvers.steady_flow import Steady, solve_euler
 
 CPU = torch.device("cpu")

@@ -28,6 +28,7 @@ PATTERNS = {
     "wgrad": "convolution",
     "cudnn": "convolution",
     "_add_bias": "convolution",
+    "_turn": "convolution",
     "nvjet": "matrix products",
     "gemm": "matrix products",
     "cutlass": "matrix products",

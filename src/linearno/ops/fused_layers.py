@@ -252,39 +252,41 @@ class FusedConv(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, grid: tuple[int, ...]) -> Tensor:
-        from linearno.ops.kernels.norm import add_bias_
+        from linearno.ops.kernels.conv import add_bias_
 
         ctx.grid = grid
         small = narrow(weight, x.dtype)
         ctx.save_for_backward(x, small)
         ctx.leaves = note_use(weight, bias)
-        image = torch.nn.functional.conv2d if len(grid) == 2 else torch.nn.functional.conv3d
-        out = image(_image(x, grid), small, padding=1).movedim(1, -1).flatten(1, -2).contiguous()
+        out = _convolved(x, small, grid).contiguous()
         add_bias_(out, bias)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
+        from linearno.ops.kernels.conv import turned
         from linearno.ops.kernels.norm import column_sums
 
         x, weight = ctx.saved_tensors
         axes, d_out = len(ctx.grid), d_out.contiguous()
         one, none = [1] * axes, [0] * axes
 
-        def gradient(of_x: bool, of_weight: bool) -> tuple[Any, Any]:
-            return torch.ops.aten.convolution_backward(
+        def small() -> tuple[Tensor, Tensor]:
+            d_weight = torch.ops.aten.convolution_backward(
                 _image(d_out, ctx.grid), _image(x, ctx.grid), weight, None, one, one, one, False, none, 1,
-                [of_x, of_weight, False],
-            )[:2]  # fmt: skip
+                [False, True, False],
+            )[1]  # fmt: skip
+            return d_weight.float(), column_sums(d_out.flatten(0, -2))
 
-        small = beside(
-            lambda: (gradient(False, True)[1].float(), column_sums(d_out.flatten(0, -2))),
-            *(d_out, x),
-            leaves=ctx.leaves,
-        )
-        d_x = gradient(True, False)[0].movedim(1, -1).flatten(1, -2) if ctx.needs_input_grad[0] else None
-        return d_x, *small, None
+        gradients = beside(small, d_out, x, leaves=ctx.leaves)
+        d_x = _convolved(d_out, turned(weight), ctx.grid) if ctx.needs_input_grad[0] else None
+        return d_x, *gradients, None
+
+
+def _convolved(x: Tensor, weight: Tensor, grid: tuple[int, ...]) -> Tensor:
+    convolve = torch.nn.functional.conv2d if len(grid) == 2 else torch.nn.functional.conv3d
+    return convolve(_image(x, grid), weight, padding=1).movedim(1, -1).flatten(1, -2)
 
 
 def _image(x: Tensor, grid: tuple[int, ...]) -> Tensor:

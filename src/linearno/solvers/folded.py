@@ -98,7 +98,7 @@ def inverse(matrix: Dense) -> Dense:
 
 def _base_inverse(matrix: Dense) -> Dense:
     if matrix.is_cuda and matrix.dtype == torch.float32:
-        from linearno.solvers.small_inverse import small_inverse
+        from linearno.solvers.kernels import small_inverse
 
         return small_inverse(matrix)
     return torch.linalg.inv_ex(matrix)[0]

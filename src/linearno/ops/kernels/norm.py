@@ -139,13 +139,6 @@ def _column_parts(
 
 
 @triton.jit
-def _add_bias(x_ptr, bias_ptr, size, C: tl.constexpr, BLOCK: tl.constexpr):
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + i, mask=i < size, other=0.0).to(tl.float32)
-    tl.store(x_ptr + i, x + tl.load(bias_ptr + i % C).to(tl.float32), mask=i < size)
-
-
-@triton.jit
 def _add_rows(part_ptr, out_ptr, parts, K: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr):
     k = tl.program_id(0) * BK + tl.arange(0, BK)
     total = tl.zeros([BP, BK], tl.float32)
@@ -155,11 +148,6 @@ def _add_rows(part_ptr, out_ptr, parts, K: tl.constexpr, BP: tl.constexpr, BK: t
             part_ptr + p[:, None] * K + k[None, :], mask=(p < parts)[:, None] & (k < K)[None, :], other=0.0
         )
     tl.store(out_ptr + k, tl.sum(total, axis=0), mask=k < K)
-
-
-def add_bias_(x: Tensor, bias: Tensor) -> None:
-    """Add a bias (C,) to every row of x (…, C), in its place."""
-    _add_bias[(-(-x.numel() // 2048),)](x, bias, x.numel(), len(bias), 2048, num_warps=4)
 
 
 def add_rows(parts: Tensor) -> Tensor:
