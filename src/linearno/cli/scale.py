@@ -82,7 +82,7 @@ def _measure(what: What, setup: Setup, sizes: list[int]) -> Record:
         roomy = setup if setup.device.type == "cuda" else replace(setup, memory="8GB")  # nothing on the disk
         return bench_growth(f"scale/growth/{setup.device.type}", sizes, roomy)
     if what == What.query:
-        return bench_query("scale/query", MILLION, setup)
+        return bench_query("scale/query" + ("" if setup.device.type == "cuda" else "/cpu"), MILLION, setup)
     points = {What.predict_10M: 10, What.predict_100M: 100, What.train_4M: 4, What.cpu_1M: 1}[what] * MILLION
     bench = bench_train if what == What.train_4M else bench_predict
     return bench(f"scale/{what}", points, setup)

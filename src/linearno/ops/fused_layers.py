@@ -248,7 +248,8 @@ class FusedLinear(torch.autograd.Function):
 
 
 class FusedConv(torch.autograd.Function):
-    """A 3×3 (×3) convolution of points (B, N, W) on a grid, channels last from end to end."""
+    """A 3×3 (×3) convolution of points (B, N, W) on a grid, channels last from end to end where the device
+    multiplies in a narrow type."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, grid: tuple[int, ...]) -> Tensor:
@@ -274,8 +275,8 @@ class FusedConv(torch.autograd.Function):
 
         def small() -> tuple[Tensor, Tensor]:
             d_weight = torch.ops.aten.convolution_backward(
-                _image(d_out, ctx.grid), _image(x, ctx.grid), weight, None, one, one, one, False, none, 1,
-                [False, True, False],
+                _image(d_out, ctx.grid), _image(x, ctx.grid), _ordered(weight), None, one, one, one, False,
+                none, 1, [False, True, False],
             )[1]  # fmt: skip
             return d_weight.float(), column_sums(d_out.flatten(0, -2))
 
@@ -286,8 +287,15 @@ class FusedConv(torch.autograd.Function):
 
 def _convolved(x: Tensor, weight: Tensor, grid: tuple[int, ...]) -> Tensor:
     convolve = torch.nn.functional.conv2d if len(grid) == 2 else torch.nn.functional.conv3d
-    return convolve(_image(x, grid), weight, padding=1).movedim(1, -1).flatten(1, -2)
+    return convolve(_image(x, grid), _ordered(weight), padding=1).movedim(1, -1).flatten(1, -2)
 
 
 def _image(x: Tensor, grid: tuple[int, ...]) -> Tensor:
-    return x.unflatten(-2, grid).movedim(-1, 1)
+    return _ordered(x.unflatten(-2, grid).movedim(-1, 1))
+
+
+def _ordered(image: Tensor) -> Tensor:
+    """In the order of axes that the device's library has good kernels for: exact float32 wants channels
+    first."""
+    exact = image.is_cuda and image.dtype == torch.float32 and not torch.backends.cudnn.allow_tf32
+    return image.contiguous() if exact else image
