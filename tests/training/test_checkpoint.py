@@ -2,7 +2,10 @@ import ctypes
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -41,6 +44,25 @@ def test_a_request_to_stop_disturbs_no_system_call():
     assert (letter.raw, stop.number) == (b"x", signal.SIGTERM)
     os.close(read)
     os.close(write)
+
+
+def test_a_run_stops_properly_after_a_library_took_its_handlers(tmp_path):
+    """As LLVM does where a kernel is compiled. In a process of its own, which else the signal would end."""
+    code = f"""
+import ctypes, os, pathlib, signal, tiny_run
+model = tiny_run.at_forward(4, lambda: ctypes.CDLL(None).signal(signal.SIGTERM, None))
+tiny_run.at_forward(5, lambda: os.kill(os.getpid(), signal.SIGTERM), model)
+try:
+    tiny_run.tiny_fit(pathlib.Path({str(tmp_path)!r}), model=model)
+except tiny_run.Interrupted as stop:
+    print(stop)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("stopped by SIGTERM in epoch 1 after step 3")
+    assert (tmp_path / "checkpoint/latest").exists()
 
 
 def test_a_checkpoint_is_one_folder_of_tensors_and_json(stopped):

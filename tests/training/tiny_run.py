@@ -50,9 +50,9 @@ def tiny_fit(folder: Path, config: TrainingConfig = EVERYTHING, *, model=None, s
     return model
 
 
-def at_forward(number: int, act) -> Tiny:
+def at_forward(number: int, act, model: Tiny | None = None) -> Tiny:
     """A network that calls `act` when it starts its `number`-th training forward, counted from one."""
-    model, count = Tiny(), 0
+    model, count = model or Tiny(), 0
 
     def before(module, _):
         nonlocal count

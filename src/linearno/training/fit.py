@@ -236,6 +236,7 @@ class _Run:
             if state.device.type == "cpu":
                 self._check_finite()
             state.seconds = time.perf_counter() - started
+            stop.listen()
             stopping = parallel.agree(stop.number)
             if stopping is not None and state.step < len(steps):
                 self._check_finite()

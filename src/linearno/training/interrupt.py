@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class Interrupted(Exception):
     """A signal stopped the run; all its work is in the checkpoint."""
@@ -23,29 +25,40 @@ class StopRequest:
     """`number` of the signal that came, None while none has."""
 
     number: int | None = None
+    heard: bool = False  # by handlers of ours
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None and number == signal.SIGINT:
             raise KeyboardInterrupt  # asked twice: now, from the last checkpoint
         self.number = number
 
+    def listen(self) -> None:
+        """Install the handlers again: ten microseconds. A compiler of kernels puts its own in their place,
+        and under those a signal that comes right after another ends the process. `timeout` sends two."""
+        if self.heard:
+            self._install()
+
+    def _install(self) -> None:
+        """System calls that a signal meets go on: it can wait, and no library has to cope with it."""
+        for number in SIGNALS:
+            signal.signal(number, self._handle)
+            if os.name == "posix":
+                signal.siginterrupt(number, False)
+
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Collect SIGINT and SIGTERM inside the block. Other threads than the main one cannot, and need not.
-
-    System calls that they meet go on: the request can wait, and no library has to cope with it.
-    """
+    """Collect SIGINT and SIGTERM inside the block. Other threads than the main one cannot, and need not."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, request._handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    if os.name == "posix":
-        for number in before:
-            signal.siginterrupt(number, False)
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    request._install()
+    request.heard = True
     try:
         yield request
     finally:
+        request.heard = False
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
