@@ -179,6 +179,19 @@ def test_a_gradient_that_is_not_finite_stops_it_too(tmp_path):
     assert not (tmp_path / "checkpoint").exists()
 
 
+def test_a_loss_that_rises_far_above_its_lowest_is_told_once(tmp_path, caplog):
+    model = Tiny()
+    at_forward(
+        9, lambda: model.layers[-1].bias.data.fill_(1e3), model
+    )  # in the third epoch: 13 samples by four
+    tiny_fit(tmp_path, SHORT.model_copy(update={"epochs": 5}), model=model)
+    warnings = [line for line in caplog.messages if "the loss rose from" in line]
+    assert len(warnings) == 1
+    assert (
+        "in epoch 3 and may not come back; a lower training.lr or training.clip=1 prevents it" in warnings[0]
+    )
+
+
 def test_a_folder_that_cannot_be_written_is_named_before_any_work(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     model = at_forward(1, lambda: pytest.fail("it trains"))

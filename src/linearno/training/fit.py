@@ -23,7 +23,7 @@ from linearno.training.checkpoint import Checkpoints
 from linearno.training.config import TrainingConfig
 from linearno.training.ema import Ema
 from linearno.training.engine import Engine
-from linearno.training.history import EpochRecord, append_history, cut_history
+from linearno.training.history import EpochRecord, append_history, cut_history, read_history
 from linearno.training.interrupt import Interrupted, StopRequest, stop_on_signals
 from linearno.training.losses import Loss, make_loss
 from linearno.training.optimizer import make_optimizer
@@ -33,6 +33,7 @@ from linearno.training.state import TrainState
 from linearno.training.tasks import Completion, Task
 
 log = logging.getLogger(__name__)
+RISE = 2  # of the loss above its lowest, for which a run is warned of
 
 
 def fit(
@@ -214,10 +215,19 @@ class _Run:
     def _train(
         self, engine: Engine, stop: StopRequest, on_epoch: Callable[[EpochRecord], None] | None
     ) -> None:
+        lowest = min((record.loss for record in read_history(self.history)), default=inf)
         while self.state.epoch < self.config.epochs:
             self.train_epoch(engine, stop)
             stopping = parallel.agree(stop.number)  # read once: what comes later waits for the next step
             record = self.close_epoch(stopping=stopping is not None)
+            rose = record.loss > RISE * lowest
+            if rose and parallel.writes():
+                log.warning(
+                    "the loss rose from %.3g to %.3g in epoch %d and may not come back; "
+                    "a lower training.lr or training.clip=1 prevents it",
+                    *(lowest, record.loss, record.epoch),
+                )
+            lowest = record.loss if rose else min(lowest, record.loss)
             if on_epoch and parallel.writes():
                 on_epoch(record)
             if stopping is not None:
