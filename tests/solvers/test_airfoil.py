@@ -305,7 +305,7 @@ def test_samples_hold_what_the_published_files_hold():
 def test_an_airfoil_without_a_flow_is_drawn_again_from_its_own_stream(monkeypatch, caplog):
     calls = []
 
-    def second_fails_once(cells, outside):
+    def second_fails_once(cells, outside, room):
         calls.append(len(outside))
         reached = torch.tensor([0.0, 1.0] if len(calls) == 1 else [0.0])
         return Steady(outside, reached.double(), torch.zeros(len(outside)).double())
@@ -329,6 +329,21 @@ def test_a_flow_that_wanders_about_is_sought_at_another_pace(monkeypatch):
     flow = solve_airfoil(grid(np.zeros(8)))
     assert flow.reached[0] <= 1e-6
     assert flow.steps[0] > steady_flow.MAX_STEPS
+
+
+def test_flows_that_wait_for_room_are_those_that_go_at_once(monkeypatch):
+    """Four in turn, two at a time, of which the second has to try another pace: none notices the others."""
+    rng = np.random.default_rng(2)
+    nodes = torch.cat([grid(draw_heights(rng)) for _ in range(4)])
+    cells, outside = grid_of(nodes, paired_nodes(45)), stream(nodes)
+    usual = steady_flow.march(cells, outside)
+    monkeypatch.setattr(steady_flow, "MAX_STEPS", 100)
+    waited = steady_flow.march(cells, outside, room=2)
+    late = torch.tensor([False, True, False, False])
+    assert ((usual.steps > 100) == late).all()
+    assert ((waited.steps > 100) == late).all()
+    torch.testing.assert_close(waited.steps[~late], usual.steps[~late], rtol=0, atol=3)
+    torch.testing.assert_close(waited.state, usual.state, rtol=0, atol=1e-5)
 
 
 def test_a_sample_that_is_never_solved_is_named(monkeypatch):

@@ -118,14 +118,20 @@ def _require_order(path: Path, nodes: torch.Tensor, paired: int, first: int) -> 
 def make_airfoil(
     rngs: Sequence[np.random.Generator], resolution: int, device: torch.device
 ) -> dict[str, ndarray]:
-    return airfoil_samples(rngs, resolution, device)._asdict()
+    room = None if device.type == "cpu" else airfoils_at_once(resolution, device)
+    return airfoil_samples(rngs, resolution, device, room)._asdict()
+
+
+def airfoils_at_once(resolution: int, device: torch.device) -> int:
+    """The solver holds a dense matrix in float32 for each pair of lines outwards, and half as much again to
+    work in."""
+    lines, nodes = grid_shape(resolution)
+    return batch_that_fits(device, 6 * (lines // 2 + 1) * (8 * nodes) ** 2, most=512)
 
 
 def airfoil_batch(resolution: int, device: torch.device) -> int:
-    """The solver holds a dense matrix in float32 for each pair of lines outwards, and half as much again to
-    work in. Of each batch a few flows take long, nearly as long as all: there should be few batches."""
-    lines, nodes = grid_shape(resolution)
-    return batch_that_fits(device, 6 * (lines // 2 + 1) * (8 * nodes) ** 2, most=512)
+    """Several times what is solved at once: at the end of a batch a few flows take long."""
+    return airfoils_at_once(resolution, device) * (1 if device.type == "cpu" else 4)
 
 
 def airfoil_shapes(resolution: int) -> dict[str, tuple[int, ...]]:

@@ -51,8 +51,11 @@ def solve_airfoil(nodes: Float[Tensor, "..."]) -> Steady:
     return solve_euler(nodes, stream(nodes), cut=paired_nodes(nodes.shape[1]))
 
 
-def airfoil_samples(rngs: Sequence[np.random.Generator], resolution: int, device: torch.device) -> Airfoils:
-    """Grids of random airfoils and the flow at their nodes, a sample for each generator.
+def airfoil_samples(
+    rngs: Sequence[np.random.Generator], resolution: int, device: torch.device, room: int | None = None
+) -> Airfoils:
+    """Grids of random airfoils and the flow at their nodes, a sample for each generator; `room` of them, or
+    all, are solved at once.
 
     `theta` are the heights of each, `res` is the relative residual and `draws` the draw that was solved. The
     airfoils are drawn on the CPU. One whose flow does not become steady is drawn again, from its generator.
@@ -66,7 +69,7 @@ def airfoil_samples(rngs: Sequence[np.random.Generator], resolution: int, device
         heights[left] = [draw_heights(rngs[i]) for i in left.tolist()]
         places[left] = [airfoil_nodes(one, resolution) for one in heights[left]]
         nodes = torch.from_numpy(places[left]).to(device)
-        found = march(grid_of(nodes, paired_nodes(resolution)), stream(nodes))
+        found = march(grid_of(nodes, paired_nodes(resolution)), stream(nodes), room)
         fields[left], reached[left] = with_mach(found.state).cpu().numpy(), found.reached.cpu().numpy()
         draws[left], left = draw, left[~is_solved(found).cpu().numpy()]
         if not len(left):

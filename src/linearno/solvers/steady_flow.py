@@ -4,11 +4,11 @@ Axes: B samples, I × J nodes, H steps that are remembered. States and fluxes ar
 implicit step, which decides how fast the march ends but not where, is float32.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Float64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from linearno.core.errors import SampleError, UserError
@@ -84,34 +84,32 @@ def is_solved(found: Steady) -> Bool[Tensor, "B"]:
     return found.reached <= TOLERANCE
 
 
-def march(grid: Grid, outside: State) -> Steady:
-    """Flows that are steady, or have had all their steps at each pace."""
-    found = _march(grid, outside, PACES[0])
-    for pace in PACES[1:]:
-        left = ~is_solved(found)
-        if left.any():
-            again = _march(_some(grid, left), outside[left], pace)
-            found.state[left], found.reached[left] = again.state, again.reached
-            found.steps[left] += again.steps
-    return found
+def march(grid: Grid, outside: State, room: int | None = None) -> Steady:
+    """Flows that are steady, or have had all their steps at each pace.
 
-
-def _march(grid: Grid, outside: State, pace: Pace) -> Steady:
-    """One that is steady stays as it is while others go on."""
-    going = _begin(grid, outside)
-    found = Steady(
-        outside.clone(), torch.full_like(going.reached, torch.inf), torch.zeros_like(going.reached)
-    )
-    left = torch.arange(len(outside), device=outside.device)
-    for start in range(0, MAX_STEPS, ROUND):
-        going = _round(going, start, pace)
+    So many are on their way at once, all by default: where one ends the next one begins. No flow depends on
+    those beside it.
+    """
+    count = len(outside)
+    none = outside.new_zeros(count)
+    found = Steady(outside.clone(), torch.full_like(none, torch.inf), none.clone())
+    everyone = torch.arange(count, device=outside.device)
+    begun = min(room or count, count)
+    going = _begin(grid, outside, everyone[:begun], torch.zeros_like(everyone[:begun]), none[:begun])
+    while len(going.who):
+        going = _round(going)
         for all_, some in zip(found, (going.state, going.reached, going.steps), strict=True):
-            all_[left] = some
-        keep = (going.reached > TOLERANCE) & going.state.isfinite().flatten(1).all(dim=1)
-        if not keep.any():
-            break
+            all_[going.who] = some
+        finite = going.state.isfinite().flatten(1).all(dim=1)
+        keep = (going.reached > TOLERANCE) & finite & (going.number < MAX_STEPS)
         if not keep.all():
-            left, going = left[keep], going.only(keep)
+            again = ~keep & ~(going.reached <= TOLERANCE) & (going.pace + 1 < len(PACES))
+            left = len(keep) - int(keep.sum()) - int(again.sum())
+            new, begun = everyone[begun : begun + left], min(begun + left, count)
+            who = torch.cat([going.who[again], new])
+            pace = torch.cat([going.pace[again] + 1, torch.zeros_like(new)])
+            steps = torch.cat([going.steps[again], none[: len(new)]])
+            going = _joined(grid, going, keep, _begin(grid, outside, who, pace, steps))
     return found
 
 
@@ -120,62 +118,75 @@ class Going:
     """Flows on their way, and the last steps of each: where they were and where each step wanted to go."""
 
     grid: Grid
+    who: Int64[Tensor, "B"]  # of all that are asked for
+    pace: Int64[Tensor, "B"]
+    number: Int64[Tensor, "B"]  # of the next step at that pace
+    steps: Float64[Tensor, "B"]  # at all paces
     outside: State
     state: State
     flux: State
     scale: Float64[Tensor, "B"]  # of the first flux
     reached: Float64[Tensor, "B"]
-    steps: Float64[Tensor, "B"]
     moves: Float64[Tensor, "B H n"]  # from each state to the next
     turns: Float64[Tensor, "B H n"]  # from each wish to the next
-    last: tuple[Tensor, Tensor] | None  # state and wish before
-
-    def only(self, keep: Bool[Tensor, "B"]) -> "Going":
-        parts = {name: getattr(self, name)[keep] for name in PER_SAMPLE}
-        last = None if self.last is None else (self.last[0][keep], self.last[1][keep])
-        return replace(self, grid=_some(self.grid, keep), last=last, **parts)
+    before: State  # the state of the last step,
+    wished: State  # and its wish
 
 
-PER_SAMPLE = ("outside", "state", "flux", "scale", "reached", "steps", "moves", "turns")
+PER_FLOW = [field.name for field in fields(Going) if field.name != "grid"]
 
 
-def _begin(grid: Grid, outside: State) -> Going:
+def _begin(
+    grid: Grid, outside: State, who: Int64[Tensor, "b"], pace: Int64[Tensor, "b"], steps: Float64[Tensor, "b"]
+) -> Going:
+    """These of all flows, at their first step of a pace."""
+    grid, outside = _some(grid, who), outside[who]
     flux = residual(grid, outside, outside)
-    memory = outside.new_zeros(len(outside), REMEMBERED, outside[0].numel())
+    memory = outside.new_zeros(len(who), REMEMBERED, outside.flatten(1).shape[1])
     scale = _size(flux) + ROUNDING / TOLERANCE
-    zero = torch.zeros_like(scale)
-    return Going(grid, outside, outside, flux, scale, _size(flux) / scale, zero, memory, memory.clone(), None)
+    return Going(
+        grid, who, pace, torch.zeros_like(who), steps, outside, outside, flux, scale, _size(flux) / scale,
+        memory, memory.clone(), outside, torch.zeros_like(outside),
+    )  # fmt: skip
 
 
-def _round(going: Going, start: int, pace: Pace) -> Going:
+def _joined(grid: Grid, going: Going, keep: Bool[Tensor, "B"], fresh: Going) -> Going:
+    parts = {name: torch.cat([getattr(going, name)[keep], getattr(fresh, name)]) for name in PER_FLOW}
+    return Going(_some(grid, parts["who"]), **parts)
+
+
+def _round(going: Going) -> Going:
     """Some steps with one matrix."""
-    factors = _factors(going, (*COURANT, pace.courant)[min(start // ROUND, len(COURANT))])
-    for number in range(start, start + ROUND):
+    courant, near, late, largest = going.state.new_tensor(PACES)[going.pace].unbind(1)
+    first, turn = going.state.new_tensor(COURANT), going.number // ROUND
+    courant = torch.where(turn < len(first), first[turn.clamp(max=len(first) - 1)], courant)
+    factors = _factors(going, courant)
+    mixes = bool((going.number + ROUND > WARM).any())
+    for _ in range(ROUND):
         wish = -solve(factors, going.flux.movedim(1, -1).float()).double().movedim(-1, 1).contiguous()
-        going = _remember(going, wish, number)
-        if number >= WARM:
-            ready = (going.reached < pace.near) | (number >= pace.late)
+        going = _remember(going, wish)
+        if mixes:
+            ready = (going.number >= WARM) & ((going.reached < near) | (going.number >= late))
             wish = torch.where(ready[:, None, None, None], _mixed(going, wish), wish)
-        going = _moved(going, wish, pace.largest)
+        going = _moved(going, wish, largest)
     return going
 
 
-def _factors(going: Going, courant: float) -> Factors:
-    """Of an implicit step of that Courant number with the first-order scheme."""
+def _factors(going: Going, courant: Float64[Tensor, "B"]) -> Factors:
+    """Of an implicit step of those Courant numbers with the first-order scheme."""
     blocks = blocks_of(going.grid, going.state, going.outside)
     inertia = wave_speeds(going.grid, going.state)[..., None, None] * conserved_by_state(going.state)
-    blocks = blocks._replace(own=blocks.own + inertia / courant)
+    blocks = blocks._replace(own=blocks.own + inertia / courant[:, None, None, None, None])
     half = Blocks(*(part.float() for part in blocks))
     return factorise(half, (SPRING * inertia).float(), int(going.grid.cut.sum()) // 2)
 
 
-def _remember(going: Going, wish: State, number: int) -> Going:
-    if going.last is not None:
-        state, before = going.last
-        place = number % REMEMBERED
-        going.moves[:, place] = (going.state - state).flatten(1)
-        going.turns[:, place] = (wish - before).flatten(1)
-    return replace(going, last=(going.state, wish))
+def _remember(going: Going, wish: State) -> Going:
+    rows, place = torch.arange(len(wish), device=wish.device), going.number % REMEMBERED
+    later = (going.number > 0)[:, None]
+    going.moves[rows, place] = (going.state - going.before).flatten(1)
+    going.turns[rows, place] = torch.where(later, (wish - going.wished).flatten(1), 0.0)
+    return replace(going, before=going.state, wished=wish)
 
 
 def _mixed(going: Going, wish: State) -> State:
@@ -187,24 +198,31 @@ def _mixed(going: Going, wish: State) -> State:
     return (flat - (moves + turns).mT @ weights).view_as(wish)
 
 
-def _moved(going: Going, step: State, largest: float) -> Going:
+def _moved(going: Going, step: State, largest: Float64[Tensor, "B"]) -> Going:
     """After a step, shortened where density or pressure would change too much; steady flows stay."""
     change = (step[:, ::3] / going.state[:, ::3]).flatten(1).abs().amax(dim=1)
     share = (largest / change).clamp(max=1)
     on = going.reached > TOLERANCE
     moved = torch.where(on[:, None, None, None], going.state + share[:, None, None, None] * step, going.state)
     flux = residual(going.grid, moved, going.outside)
-    return replace(going, state=moved, flux=flux, reached=_size(flux) / going.scale, steps=going.steps + on)
+    return replace(
+        going,
+        state=moved,
+        flux=flux,
+        reached=_size(flux) / going.scale,
+        steps=going.steps + on,
+        number=going.number + 1,
+    )
 
 
 def _size(flux: State) -> Float64[Tensor, "B"]:
     return flux.flatten(1).norm(dim=1)
 
 
-def _some(grid: Grid, keep: Bool[Tensor, "B"]) -> Grid:
-    along, across = (Sides(*(part[keep] for part in side)) for side in (grid.along, grid.across))
-    ends = (grid.ends[0][keep], grid.ends[1][keep])
-    return Grid(grid.cut, grid.volume[keep], along, across, grid.wall[keep], grid.far[keep], ends)
+def _some(grid: Grid, who: Int64[Tensor, "b"]) -> Grid:
+    along, across = (Sides(*(part[who] for part in side)) for side in (grid.along, grid.across))
+    ends = (grid.ends[0][who], grid.ends[1][who])
+    return Grid(grid.cut, grid.volume[who], along, across, grid.wall[who], grid.far[who], ends)
 
 
 def _require(nodes: Given, outside: Given, cut: int) -> None:
