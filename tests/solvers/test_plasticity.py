@@ -386,7 +386,7 @@ def test_a_recorded_step_is_the_step_and_begins_where_the_state_was(fuse):
         velocity.sub_(place, alpha=0.1)
         place.add_(velocity, alpha=0.1)
 
-    advance = recording.recorded(step, [place, velocity], fuse=fuse)
+    advance = recording.recorded(step, [place, velocity], fuse=[place, velocity] if fuse else ())
     true = place.clone(), velocity.clone()
     assert torch.equal(true[0], torch.arange(6.0, dtype=torch.float64).view(2, 3))
     for _ in range(5):
@@ -401,7 +401,7 @@ def test_a_step_that_cannot_be_compiled_runs_as_it_is(caplog):
         with open(os.devnull):  # nothing that a compiler could make kernels of
             pass
 
-    assert recording._fused(step) is step
+    assert recording._fused(step, []) is step
     assert "a step is not compiled and takes longer" in caplog.text
 
 

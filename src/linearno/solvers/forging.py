@@ -196,8 +196,9 @@ def _forge(
     nodes = block_nodes(resolution).to(heights.device).expand(len(heights), -1, -1, -1)
     body = body_at_rest(nodes, material, spacing=spacing, dt=INTERVAL / steps)
     press = Press(die_on(heights), body, speed=travel / DURATION)
-    fuse = len(heights) > 1 and steps * (frames - 1) > MANY_STEPS[heights.device.type]
-    advance = recorded(press.step, [*body.state, press.lowered], fuse=fuse)
+    many = len(heights) > 1 and steps * (frames - 1) > MANY_STEPS[heights.device.type]
+    batched = [*body.state, body.push, press.bottom, press.die.coefficients, press.die.first]
+    advance = recorded(press.step, [*body.state, press.lowered], fuse=batched if many else ())
     found, solved = [body.place.clone()], torch.ones(len(heights), dtype=torch.bool, device=heights.device)
     for _ in range(frames - 1):
         for count in range(steps):
