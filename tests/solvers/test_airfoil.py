@@ -18,7 +18,6 @@ from linearno.solvers.airfoil import (
     stream,
 )
 from linearno.solvers.euler import blocks_of, grid_of, mach, residual, roe, wall_flux
-from linearno.solvers.kernels import small_inverse
 from linearno.solvers.steady_flow import Steady, solve_euler
 
 CPU = torch.device("cpu")
@@ -138,54 +137,6 @@ def test_blocks_are_the_slopes_of_the_scheme_without_reconstruction(monkeypatch)
     product[:, :, :-1] += blocks.above[:, :, :-1] @ x[:, :, 1:]
     product = euler.shared(product[..., 0].movedim(-1, 1).contiguous(), cells.cut)
     torch.testing.assert_close(product, slope, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("cut", [0, 2])
-def test_elimination_by_columns_agrees_with_a_dense_solver(cut, monkeypatch):
-    monkeypatch.setattr(folded, "BASE", 2)
-    torch.manual_seed(0)
-    i, j = 7, 3
-    parts = [torch.randn(2, i, j, 4, 4, dtype=torch.float64) for _ in range(5)]
-    parts[0] += 20 * torch.eye(4, dtype=torch.float64)
-    number = torch.arange(i * j).view(i, j)
-    number[i - cut :, 0] = number[:cut, 0].flip(0)
-    matrix = torch.zeros(2, i * j, i * j, 4, 4, dtype=torch.float64)
-    for a in range(i):
-        for b in range(j):
-            places = ((a, b), (a - 1, b), (a + 1, b), (a, b - 1), (a, b + 1))
-            for (c, d), part in zip(places, parts, strict=True):
-                if 0 <= c < i and 0 <= d < j:
-                    matrix[:, number[a, b], number[c, d]] += part[:, a, b]
-    right = torch.randn(2, i * j, 4, dtype=torch.float64)[:, number]
-    used = number.unique()
-    dense = matrix[:, used][:, :, used].transpose(2, 3).reshape(2, 4 * len(used), -1)
-    first = [int((number == at).nonzero()[0] @ torch.tensor([j, 1])) for at in used]
-    solution = torch.linalg.solve(dense, right.flatten(1, 2)[:, first].flatten(1))
-    spring = 1e7 * torch.eye(4, dtype=torch.float64).expand(2, i, j, 4, 4)
-    found = folded.solve(folded.factorise(euler.Blocks(*parts), spring, cut), right)
-    torch.testing.assert_close(found.flatten(1, 2)[:, first].flatten(1), solution, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("rows", [1, 20, 52, 64])
-def test_the_kernel_inverts_as_lapack_does(rows):
-    torch.manual_seed(0)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # there by Triton's interpreter
-    matrices = torch.randn(3, rows + 1, rows + 2, device=device)[:, 1:, 2:]  # a part of larger ones
-    true = torch.linalg.inv(matrices.double())
-    errors = [
-        (found.double() - true).flatten(1).norm(dim=1) / true.flatten(1).norm(dim=1)
-        for found in (small_inverse(matrices), torch.linalg.inv(matrices))
-    ]
-    assert errors[0].max() < 10 * errors[1].max() + 1e-6
-
-
-def test_a_matrix_without_an_inverse_spoils_no_other():
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    matrices = torch.eye(5, device=device).repeat(3, 1, 1)
-    matrices[1, 2] = matrices[1, 3]
-    found = small_inverse(matrices)
-    assert torch.equal(found[::2], matrices[::2])
-    assert not found[1].isfinite().all()
 
 
 def test_a_symmetric_airfoil_has_no_lift_and_a_symmetric_flow(symmetric):
@@ -338,7 +289,12 @@ def test_flows_that_wait_for_room_are_those_that_go_at_once(monkeypatch):
     cells, outside = grid_of(nodes, paired_nodes(45)), stream(nodes)
     usual = steady_flow.march(cells, outside)
     monkeypatch.setattr(steady_flow, "MAX_STEPS", 100)
+    at_once, one_round = [], steady_flow._round
+    monkeypatch.setattr(
+        steady_flow, "_round", lambda going: at_once.append(len(going.who)) or one_round(going)
+    )
     waited = steady_flow.march(cells, outside, room=2)
+    assert (max(at_once), at_once[-1]) == (2, 1)
     late = torch.tensor([False, True, False, False])
     assert ((usual.steps > 100) == late).all()
     assert ((waited.steps > 100) == late).all()

@@ -1,6 +1,5 @@
 """Plastic flow, waves, energy and contact against what is known of them, and the forging of the benchmark."""
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,7 +11,7 @@ import pytest
 import torch
 
 from linearno.core.errors import SampleError, UserError
-from linearno.solvers import forging, recording
+from linearno.solvers import forging
 from linearno.solvers.forging import (
     HEIGHT,
     STEEL,
@@ -376,33 +375,6 @@ torch.save(found.cpu(), {str(tmp_path / "found.pt")!r})
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "not compiled" not in done.stderr
     torch.testing.assert_close(torch.load(tmp_path / "found.pt")[:1], coarse, rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("fuse", [False, True])
-def test_a_recorded_step_is_the_step_and_begins_where_the_state_was(fuse):
-    place, velocity = torch.arange(6.0, dtype=torch.float64).view(2, 3), torch.ones(2, 3, dtype=torch.float64)
-
-    def step() -> None:
-        velocity.sub_(place, alpha=0.1)
-        place.add_(velocity, alpha=0.1)
-
-    advance = recording.recorded(step, [place, velocity], fuse=[place, velocity] if fuse else ())
-    true = place.clone(), velocity.clone()
-    assert torch.equal(true[0], torch.arange(6.0, dtype=torch.float64).view(2, 3))
-    for _ in range(5):
-        advance()
-        true[1].sub_(true[0], alpha=0.1)
-        true[0].add_(true[1], alpha=0.1)
-    torch.testing.assert_close((place, velocity), true, rtol=1e-14, atol=1e-14)
-
-
-def test_a_step_that_cannot_be_compiled_runs_as_it_is(caplog):
-    def step() -> None:
-        with open(os.devnull):  # nothing that a compiler could make kernels of
-            pass
-
-    assert recording._fused(step, []) is step
-    assert "a step is not compiled and takes longer" in caplog.text
 
 
 def write_reference() -> None:

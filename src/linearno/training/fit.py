@@ -33,7 +33,7 @@ from linearno.training.state import TrainState
 from linearno.training.tasks import Completion, Task
 
 log = logging.getLogger(__name__)
-RISE = 2  # of the loss above its lowest, for which a run is warned of
+RISE = 2  # times its lowest: a loss that is worth a warning
 
 
 def fit(

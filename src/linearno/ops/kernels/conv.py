@@ -1,5 +1,7 @@
 """What stands around the library's 3×3 (×3) convolution of points (B, N, W) on a grid."""
 
+from math import prod
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -40,12 +42,11 @@ def add_bias_(x: Tensor, bias: Tensor) -> None:
 
 def turned(weight: Tensor) -> Tensor:
     """The weight (W, L, 3, 3) of the convolution that takes a gradient back through that of `weight`
-    (L, W, 3, 3), channels last: its taps in the opposite order."""
-    outputs, inputs, *taps = weight.shape
-    out = weight.new_empty(inputs, *taps, outputs)
-    blocks = -(-outputs // 64), -(-inputs // 64)
-    _turn[(out[0, ..., 0].numel(), *blocks)](
-        weight, out, outputs, inputs, weight.stride(0), weight.stride(1), weight.stride(-1),
-        out[0, ..., 0].numel(), 64, num_warps=4, **early(weight.device),
+    (L, W, 3, 3), channels last: its taps, which lie one after another, in the opposite order."""
+    outputs, inputs, *sides = weight.shape
+    out, taps = weight.new_empty(inputs, *sides, outputs), prod(sides)
+    _turn[(taps, -(-outputs // 64), -(-inputs // 64))](
+        weight, out, outputs, inputs, weight.stride(0), weight.stride(1), weight.stride(-1), taps, 64,
+        num_warps=4, **early(weight.device),
     )  # fmt: skip
     return out.movedim(-1, 1)
