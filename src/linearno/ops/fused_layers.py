@@ -278,7 +278,8 @@ class FusedConv(torch.autograd.Function):
                 _image(d_out, ctx.grid), _image(x, ctx.grid), _ordered(weight), None, one, one, one, False,
                 none, 1, [False, True, False],
             )[1]  # fmt: skip
-            return d_weight.float(), column_sums(d_out.flatten(0, -2))
+            alike = torch.empty_like(weight, dtype=torch.float32).copy_(d_weight)
+            return alike, column_sums(d_out.flatten(0, -2))
 
         gradients = beside(small, d_out, x, leaves=ctx.leaves)
         d_x = _convolved(d_out, turned(weight), ctx.grid) if ctx.needs_input_grad[0] else None
