@@ -195,10 +195,10 @@ def beside(
     work: Callable[[], tuple[Tensor, ...]], *read: Tensor, leaves: Leaves = None, first: bool = False
 ) -> tuple[Tensor, ...]:
     """`work()`: on another stream if it gives gradients of `leaves` that nothing is added to, so that
-    nobody needs them before the end of the pass. A gradient has to have the strides of its parameter: autograd
-    would copy any other at once, before it is there. `read` are all the tensors it reads but parameters. It runs
+    nobody needs them before the end of the pass. `read` are all the tensors it reads but parameters. It runs
     on the first of the streams where it must come after other work there: where a gradient is to be joined
-    with others, and where `first` says so."""
+    with others, and where `first` says so. Gradients have the strides of their parameters: autograd would
+    copy any other at once, before it is there."""
     device = read[0].device
     if leaves is None or not is_late(device, leaves):
         return work()
