@@ -15,6 +15,7 @@ from linearno.data.sample import Sample
 from linearno.data.scaler import Scaler
 from linearno.data.subsample import draw_points, points_of
 from linearno.ops import Casts, sharded
+from linearno.ops.ahead import compile_ahead
 from linearno.training import parallel
 from linearno.training.config import TrainingConfig
 from linearno.training.flat_adam import FlatAdam
@@ -25,7 +26,7 @@ from linearno.training.tasks import IN_TRAINING, OF_MESH, Drawn, Task
 
 log = logging.getLogger(__name__)
 
-WARM_UP = 3  # eager steps before a capture: libraries set themselves up, kernels are compiled
+WARM_UP = 3  # eager steps before a capture: libraries set themselves up
 
 
 class Recorded(NamedTuple):
@@ -40,11 +41,11 @@ class Recorded(NamedTuple):
 class Engine:
     """Calls of `step(index)` train on the samples at `index` and write loss and gradient norm into the state.
 
-    The first steps of a run are eager ones. Then, if `config.capture` allows it, the step is captured, for a
-    shorter last batch of an epoch by itself: the same kernels on the same memory, so the two ways agree to
-    rounding. Steps that several processes share stay eager, and so do batches of packed or drawn points,
-    whose `index` is read on the host. Whatever the host decides (the learning rate, the place of the loss)
-    stays outside.
+    The kernels of a step are compiled together, before the first one. The first steps of a run are eager
+    ones. Then, if `config.capture` allows it, the step is captured, for a shorter last batch of an epoch by
+    itself: the same kernels on the same memory, so the two ways agree to rounding. Steps that several
+    processes share stay eager, and so do batches of packed or drawn points, whose `index` is read on the
+    host. Whatever the host decides (the learning rate, the place of the loss) stays outside.
     """
 
     def __init__(
@@ -61,7 +62,8 @@ class Engine:
         self.state, self.scaler, self.data, self.loss, self.config = state, scaler, data, loss, config
         self.seed, self.task, self.among = seed, task or Task(), among or parallel.layout()
         cuda, alone = state.device.type == "cuda", parallel.size() == 1
-        self.capture = cuda and alone and config.capture and isinstance(state.optimizer, FlatAdam)
+        self.fused = cuda and alone and isinstance(state.optimizer, FlatAdam)  # kernels change the weights
+        self.capture = self.fused and config.capture
         self.by_host = data.offsets is not None or config.points is not None
         if self.capture and self.by_host:
             self.capture = False
@@ -131,6 +133,8 @@ class Engine:
     def _way(self, index: Tensor, drawn: Drawn) -> Callable[[], tuple[Tensor, Tensor]]:
         samples = len(index)
         if not self.capture or self._done.total() < WARM_UP or not self._done[samples]:
+            if self.fused and not self._done:
+                compile_ahead(lambda: self._change(index, drawn), self.state.device)
             self._done[samples] += 1
             return lambda: self._eager(index, drawn)
         if samples not in self._recorded:
@@ -139,6 +143,12 @@ class Engine:
 
     def _eager(self, index: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
         """From indices to changed weights: nothing here waits for the device."""
+        result = self._change(index, drawn)
+        if self.state.ema:
+            self.state.ema.update(self.state.model)
+        return result
+
+    def _change(self, index: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
         state, config = self.state, self.config
         share = parallel.share(index, self.among)
         batches = [self._batch(part) for part in share.parts(config.batch)]
@@ -146,7 +156,7 @@ class Engine:
         if drawn is not None and self.task.draws_each:
             own = list(parallel.share(drawn, self.among).parts(config.batch))
         with self.casts.lent() if self.casts else nullcontext(), sharded(self.among.group):
-            result = train_step(
+            return train_step(
                 state.model,
                 self.scaler,
                 batches,
@@ -157,9 +167,6 @@ class Engine:
                 self.task,
                 own,
             )
-        if state.ema:
-            state.ema.update(state.model)
-        return result
 
     def _record(self, index: Tensor, drawn: Drawn) -> Recorded:
         index, drawn = index.clone(), None if drawn is None else drawn.clone()

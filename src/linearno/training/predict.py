@@ -1,5 +1,7 @@
 """From a sample to the model's answer in physical units. Axes: S samples, B batch, N points, C channels."""
 
+from weakref import WeakKeyDictionary
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -9,7 +11,12 @@ from linearno.data.benchmark import FieldData
 from linearno.data.sample import Sample
 from linearno.data.scaler import Scaler
 from linearno.metrics.norms import where_known
+from linearno.ops.ahead import compile_ahead
 from linearno.training.tasks import IN_TEST, METRICS, Ask, Task
+
+_ASKED: WeakKeyDictionary[nn.Module, set[Precision]] = (
+    WeakKeyDictionary()
+)  # models whose kernels are compiled
 
 
 def answer(model: nn.Module, scaler: Scaler, batch: Sample, precision: Precision) -> Float[Tensor, "B N C"]:
@@ -62,6 +69,9 @@ def predict(
     try:
         place = data.targets.device if data.offsets is None else "cpu"
         parts = torch.arange(len(data), device=place).split(batch)
+        if ask is None and precision not in _ASKED.setdefault(model, set()):
+            _ASKED[model].add(precision)
+            compile_ahead(lambda: of_part(0, parts[0]), device)
         answers = [of_part(place, index) for place, index in enumerate(parts)]
         return torch.cat(answers) if data.offsets is None else torch.cat(answers, dim=1)[0]
     finally:
