@@ -29,7 +29,7 @@ TRAINED = {
     "ns/transolver": ["training.epochs=100", "training.clip=1", "seed=1"],  # unclipped, its loss collapses
     "plasticity/linearno": ["training.epochs=100"],
 }
-STEPS = ("airfoil", "darcy", "elasticity", "million", "ns")
+STEPS = ("airfoil", "darcy", "elasticity", "million", "ns", "pipe")
 KNOWN = (
     [f"generate/{name}" for name in GENERATED]
     + [f"train/{recipe}" for recipe in TRAINED]

@@ -36,6 +36,7 @@ SHAPES = {
     "airfoil": AttentionShape(4, 11271, 8, 16, 64),
     "elasticity": AttentionShape(1, 972, 8, 16, 64),
     "ns": AttentionShape(2, 4096, 8, 32, 32),
+    "pipe": AttentionShape(4, 16641, 8, 16, 64),
     "car": AttentionShape(1, 32186, 8, 32, 32),
     "million": AttentionShape(1, 1_000_000, 8, 32, 32),
 }
