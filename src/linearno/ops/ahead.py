@@ -36,6 +36,8 @@ def compile_ahead(work: Callable[[], object], device: torch.device) -> None:
         known = (kernel, *map(_kind, args), *options.items())
         if known not in made:
             made[known] = pool.submit(load, kernel, args, grid, options)
+            if len(made) == 1:
+                made[known].result()  # the first one sets the compiler up
         return None
 
     def load(kernel: Any, args: tuple[Any, ...], grid: Any, options: dict[str, Any]) -> None:
