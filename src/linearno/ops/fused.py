@@ -88,9 +88,11 @@ class FusedScatter(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         from linearno.ops.kernels import registered
 
-        ctx.save_for_backward(x, weight, scale, bias, value, offsets)
+        keep = any(ctx.needs_input_grad)
+        out, level = registered.scatter(x, weight, scale, bias, value, keep, offsets, longest)
+        ctx.save_for_backward(x, weight, scale, bias, value, level, offsets)
         ctx.leaves, ctx.longest = leaves, longest
-        return registered.scatter(x, weight, scale, bias, value, offsets, longest)
+        return out
 
     @staticmethod
     @once_differentiable

@@ -12,8 +12,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linearno.ops.kernels.launch import early, exp, follow, multiply, pad, product_precision
-from linearno.ops.kernels.sums import Meshes, mesh_of, run_of, runs_of, small_gradients
+from linearno.ops.kernels.launch import early, exp, exp_above, follow, log, multiply, pad, product_precision
+from linearno.ops.kernels.sums import (
+    Meshes,
+    load_tile,
+    mesh_of,
+    run_of,
+    runs_of,
+    small_gradients,
+    store_tile,
+)
 
 
 @triton.jit
@@ -30,10 +38,11 @@ def _scores(
     if SCORE != "linear":
         there = scores if FULL else tl.where(slices[None, :], scores, float("-inf"))
         top = tl.max(there, axis=1)
-        share = exp(there - top[:, None], x.dtype == tl.float32)
+        share = exp_above(there, top[:, None], x.dtype == tl.float32)
         total = tl.sum(share, axis=1)
         share = share * (1 / total)[:, None]
-        scores = share if SCORE == "softmax" else scores - (top + tl.log(total))[:, None]
+        level = top + log(total, PRODUCT, x.dtype == tl.float32)
+        scores = share if SCORE == "softmax" else scores - level[:, None]
     return scores, share
 
 
@@ -57,48 +66,64 @@ def _gather(
     )
     weight = (weight * scale).to(x_ptr.dtype.element_ty)
     bias = scale * tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if BIASED else scale
-    EXACT: tl.constexpr = x_ptr.dtype.element_ty == tl.float32
     top = tl.full([BM], float("-inf"), tl.float32)
     total = tl.zeros([BM], tl.float32)
     mean = tl.zeros([BM, BE], tl.float32)
     first, points = mesh_of(head, offset_ptr, N, H, PACKED)
-    begin, end = run_of(part, points, BN)
-    for start in range(begin, end, BN):
-        n = start + tl.arange(0, BN)
-        there = n < points
-        row = (first + n) * H + head % H
-        x = tl.load(x_ptr + row[:, None] * D + d[None, :], mask=there[:, None] & features[None, :], other=0.0)
-        scores = multiply(weight, tl.trans(x), 0.0, PRODUCT)
-        if BIASED:
-            scores += bias[:, None]
-        if SCORE != "linear":  # sums over M are cheap in the other orientation: it is worth a second product
-            turned = multiply(x, tl.trans(weight), 0.0, PRODUCT)
-            if BIASED:
-                turned += bias[None, :]
-            if M < BM:
-                turned = tl.where(slices[None, :], turned, float("-inf"))
-            highest = tl.max(turned, axis=1)
-            level = highest + tl.log(tl.sum(exp(turned - highest[:, None], EXACT), axis=1))
-            scores -= level[None, :]
-            if SCORE == "softmax":
-                scores = exp(scores, EXACT)
-        scores = tl.where(there[None, :], scores, float("-inf"))
-        now = tl.maximum(top, tl.max(scores, axis=1))
-        old = exp(top - now, EXACT)
-        weights = exp(scores - now[:, None], EXACT)
-        total = total * old + tl.sum(weights, axis=1)
-        if SAME:
-            value = x
-        else:
-            value = tl.load(
-                value_ptr + row[:, None] * E + e[None, :], mask=there[:, None] & values[None, :], other=0.0
-            )
-        mean = multiply(weights.to(value.dtype), value, mean * old[:, None], PRODUCT)
-        top = now
+    begin, whole, end = run_of(part, points, BN)
+    row = (first + begin) * H + head % H
+    x_ptr += row * D
+    value_ptr += row * E
+    for start in range(0, whole - begin, BN):
+        top, total, mean = _gather_tile(
+            x_ptr, value_ptr, start, end - begin, weight, bias, slices, top, total, mean,
+            H, M, D, E, SCORE, BIASED, SAME, False, PRODUCT, BM, BD, BE, BN,
+        )  # fmt: skip
+    if whole < end:
+        top, total, mean = _gather_tile(
+            x_ptr, value_ptr, whole - begin, end - begin, weight, bias, slices, top, total, mean,
+            H, M, D, E, SCORE, BIASED, SAME, True, PRODUCT, BM, BD, BE, BN,
+        )  # fmt: skip
     place = (head * tl.num_programs(0) + part) * M + m
     tl.store(max_ptr + place, top, mask=slices)
     tl.store(sum_ptr + place, total, mask=slices)
     tl.store(out_ptr + place[:, None] * E + e[None, :], mean, mask=slices[:, None] & values[None, :])
+
+
+@triton.jit
+def _gather_tile(
+    x_ptr, value_ptr, start, end, weight, bias, slices, top, total, mean,
+    H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
+    SCORE: tl.constexpr, BIASED: tl.constexpr, SAME: tl.constexpr, LAST: tl.constexpr, PRODUCT: tl.constexpr,
+    BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """The state with a tile of points more; the LAST one of a mesh may have fewer of them."""
+    EXACT: tl.constexpr = x_ptr.dtype.element_ty == tl.float32
+    n = start + tl.arange(0, BN)
+    x = load_tile(x_ptr, n, end, H, D, LAST, BD)
+    scores = multiply(weight, tl.trans(x), 0.0, PRODUCT)
+    if BIASED:
+        scores += bias[:, None]
+    if SCORE != "linear":  # sums over M are cheap in the other orientation: it is worth a second product
+        turned = multiply(x, tl.trans(weight), 0.0, PRODUCT)
+        if BIASED:
+            turned += bias[None, :]
+        if M < BM:
+            turned = tl.where(slices[None, :], turned, float("-inf"))
+        highest = tl.max(turned, axis=1)
+        level = highest + log(tl.sum(exp_above(turned, highest[:, None], EXACT), axis=1), PRODUCT, EXACT)
+        scores -= level[None, :]
+        if SCORE == "softmax":
+            scores = exp(scores, EXACT)
+    if LAST:
+        scores = tl.where((n < end)[None, :], scores, float("-inf"))
+    now = tl.maximum(top, tl.max(scores, axis=1))
+    old = exp_above(top, now, EXACT)
+    weights = exp_above(scores, now[:, None], EXACT)
+    total = total * old + tl.sum(weights, axis=1)
+    value = x if SAME else load_tile(value_ptr, n, end, H, E, LAST, BE)
+    mean = multiply(weights.to(value.dtype), value, mean * old[:, None], PRODUCT)
+    return now, total, mean
 
 
 @triton.jit
@@ -193,44 +218,71 @@ def _gather_back(
     d_weight = tl.zeros([BM, BD], tl.float32)
     d_bias = tl.zeros([BN, BM], tl.float32)
     first, points = mesh_of(head, offset_ptr, N, H, PACKED)
-    begin, end = run_of(part, points, BN)
-    for start in range(begin, end, BN):
-        n = start + tl.arange(0, BN)
-        there = n < points
-        row = (first + n) * H + head % H
-        of_x, of_value = row[:, None] * D + d[None, :], row[:, None] * E + e[None, :]
-        x = tl.load(x_ptr + of_x, mask=there[:, None] & features[None, :], other=0.0)
-        if SAME:  # noqa: SIM108 (Triton chooses one of the two when it compiles)
-            value = x
-        else:
-            value = tl.load(value_ptr + of_value, mask=there[:, None] & values[None, :], other=0.0)
-        scores, share = _scores(x, weight, bias, slices, M == BM, SCORE, BIASED, PRODUCT)
-        psi = exp(scores - log_sum[None, :], kind == tl.float32)
-        psi = tl.where(there[:, None] if M == BM else there[:, None] & slices[None, :], psi, 0.0)
-        d_scores = psi * (multiply(value, tl.trans(d_mean), 0.0, PRODUCT) + offset[None, :])
-        if SCORE == "softmax":
-            d_scores = share * (d_scores - tl.sum(share * d_scores, axis=1)[:, None])
-        if SCORE == "log_softmax":
-            d_scores = d_scores - share * tl.sum(d_scores, axis=1)[:, None]
-        if BIASED:
-            d_bias += d_scores
-        d_scores = d_scores.to(kind)
-        d_weight = multiply(tl.trans(d_scores), x, d_weight, PRODUCT)
-        d_x = multiply(d_scores, tl.trans(weight), 0.0, PRODUCT)
-        d_points = multiply(psi.to(kind), d_mean, 0.0, PRODUCT)
-        if SAME:
-            d_x += d_points
-        else:
-            tl.store(d_points_ptr + of_value, d_points, mask=there[:, None] & values[None, :])
-        if THROUGH:
-            d_x += tl.load(through_ptr + of_x, mask=there[:, None] & features[None, :], other=0.0)
-        tl.store(d_x_ptr + of_x, d_x, mask=there[:, None] & features[None, :])
+    begin, whole, end = run_of(part, points, BN)
+    row = (first + begin) * H + head % H
+    x_ptr += row * D
+    through_ptr += row * D
+    d_x_ptr += row * D
+    value_ptr += row * E
+    d_points_ptr += row * E
+    for start in range(0, whole - begin, BN):
+        d_weight, d_bias = _gather_back_tile(
+            x_ptr, value_ptr, through_ptr, d_x_ptr, d_points_ptr, start, end - begin,
+            weight, bias, slices, log_sum, d_mean, offset, d_weight, d_bias,
+            H, M, D, E, SCORE, BIASED, SAME, THROUGH, False, PRODUCT, BM, BD, BE, BN,
+        )  # fmt: skip
+    if whole < end:
+        d_weight, d_bias = _gather_back_tile(
+            x_ptr, value_ptr, through_ptr, d_x_ptr, d_points_ptr, whole - begin, end - begin,
+            weight, bias, slices, log_sum, d_mean, offset, d_weight, d_bias,
+            H, M, D, E, SCORE, BIASED, SAME, THROUGH, True, PRODUCT, BM, BD, BE, BN,
+        )  # fmt: skip
     base = part_ptr + (head * tl.num_programs(0) + part) * (M * D + M)
     tl.store(base + m[:, None] * D + d[None, :], d_weight, mask=slices[:, None] & features[None, :])
     if BIASED:
         tl.store(base + M * D + m, tl.sum(d_bias, axis=0), mask=slices)
     else:
         tl.store(base + M * D + m, tl.zeros([BM], tl.float32), mask=slices)
+
+
+@triton.jit
+def _gather_back_tile(
+    x_ptr, value_ptr, through_ptr, d_x_ptr, d_points_ptr, start, end,
+    weight, bias, slices, log_sum, d_mean, offset, d_weight, d_bias,
+    H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
+    SCORE: tl.constexpr, BIASED: tl.constexpr, SAME: tl.constexpr, THROUGH: tl.constexpr, LAST: tl.constexpr,
+    PRODUCT: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """The gradients at a tile of points, and what it adds to those of weight and bias."""
+    kind = x_ptr.dtype.element_ty
+    n = start + tl.arange(0, BN)
+    x = load_tile(x_ptr, n, end, H, D, LAST, BD)
+    value = x if SAME else load_tile(value_ptr, n, end, H, E, LAST, BE)
+    scores, share = _scores(x, weight, bias, slices, M == BM, SCORE, BIASED, PRODUCT)
+    psi = exp_above(scores, log_sum[None, :], kind == tl.float32)
+    if M < BM:
+        psi = tl.where(slices[None, :], psi, 0.0)
+    if LAST:
+        psi = tl.where((n < end)[:, None], psi, 0.0)
+    d_scores = psi * (multiply(value, tl.trans(d_mean), 0.0, PRODUCT) + offset[None, :])
+    if SCORE == "softmax":
+        d_scores = share * (d_scores - tl.sum(share * d_scores, axis=1)[:, None])
+    if SCORE == "log_softmax":
+        d_scores = d_scores - share * tl.sum(d_scores, axis=1)[:, None]
+    if BIASED:
+        d_bias += d_scores
+    d_scores = d_scores.to(kind)
+    d_weight = multiply(tl.trans(d_scores), x, d_weight, PRODUCT)
+    d_x = multiply(d_scores, tl.trans(weight), 0.0, PRODUCT)
+    d_points = multiply(psi.to(kind), d_mean, 0.0, PRODUCT)
+    if SAME:
+        d_x += d_points
+    else:
+        store_tile(d_points_ptr, d_points, n, end, H, E, LAST, BE)
+    if THROUGH:
+        d_x += load_tile(through_ptr, n, end, H, D, LAST, BD)
+    store_tile(d_x_ptr, d_x, n, end, H, D, LAST, BD)
+    return d_weight, d_bias
 
 
 def gather_forward(

@@ -47,6 +47,24 @@ def exp(x, EXACT: tl.constexpr = False):
 
 
 @triton.jit
+def exp_above(x, level, EXACT: tl.constexpr = False):
+    """exp(x − level): unless it is EXACT, a multiply-add and a power of two."""
+    if EXACT:
+        return exp(x - level, True)
+    return tl.exp2(x * LOG2E - level * LOG2E)
+
+
+@triton.jit
+def log(x, PRODUCT: tl.constexpr, EXACT: tl.constexpr = False):
+    """tl.log; unless it is EXACT, by the one instruction that devices have for it, within 3e-7. Triton's
+    interpreter, which "wide" products tell of, has no instructions."""
+    if EXACT or PRODUCT == "wide":
+        return tl.log(x)
+    power = tl.inline_asm_elementwise("lg2.approx.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
+    return power * LN2
+
+
+@triton.jit
 def multiply(a, b, more, PRODUCT: tl.constexpr):
     """a b + more with sums in float32. Triton's interpreter has no bf16 product: "wide" takes its place.
 

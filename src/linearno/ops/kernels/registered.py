@@ -75,23 +75,26 @@ def _(x, value, weight, scale, bias, project, top, *others):
 
 @Operator
 def scatter(
-    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor, offsets: Tensor | None,
-    longest: int,
-) -> Tensor:  # fmt: skip
-    return scatter_forward(x, weight, scale, bias, value, Meshes.of(x, offsets, longest))
+    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor, keep: bool,
+    offsets: Tensor | None, longest: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    return scatter_forward(x, weight, scale, bias, value, keep, Meshes.of(x, offsets, longest))
 
 
 @scatter.register_fake
-def _(x, weight, scale, bias, value, offsets, longest):
-    return x.new_empty(*x.shape[:-1], value.shape[-1])
+def _(x, weight, scale, bias, value, keep, offsets, longest):
+    kept = keep and x.dtype != torch.float32
+    level = x.new_empty(x.shape[:-1] if kept else (0,), dtype=torch.float32)
+    return x.new_empty(*x.shape[:-1], value.shape[-1]), level
 
 
 @Operator
 def scatter_back(
-    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor, d_out: Tensor,
-    late: bool, offsets: Tensor | None, longest: int,
+    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor, level: Tensor,
+    d_out: Tensor, late: bool, offsets: Tensor | None, longest: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    return scatter_backward(x, weight, scale, bias, value, d_out, late, Meshes.of(x, offsets, longest))
+    meshes = Meshes.of(x, offsets, longest)
+    return scatter_backward(x, weight, scale, bias, value, level, d_out, late, meshes)
 
 
 @scatter_back.register_fake

@@ -78,10 +78,42 @@ def mesh_of(head, offset_ptr, N, H: tl.constexpr, PACKED: tl.constexpr):
 
 @triton.jit
 def run_of(part, N, BN: tl.constexpr):
-    """Where a part's run of points begins and ends: whole tiles, as many in each, give or take one."""
+    """Where a part's run of points begins, where its whole tiles end, and where it ends itself: each has as
+    many tiles, give or take one, and the last tile of a mesh may not be whole."""
     tiles, parts, place = tl.cdiv(N, BN), tl.num_programs(0), part.to(tl.int64)
     begin, end = place * tiles // parts, (place + 1) * tiles // parts
-    return begin.to(tl.int32) * BN, tl.minimum(end.to(tl.int32) * BN, N)
+    begin, end = begin.to(tl.int32) * BN, tl.minimum(end.to(tl.int32) * BN, N)
+    return begin, end // BN * BN, end
+
+
+@triton.jit
+def load_tile(
+    ptr, n, end, H: tl.constexpr, D: tl.constexpr, LAST: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """The features (n, D) of a head at places n of a run that begins at `ptr`; zero from `end` on, which only
+    the LAST tile reaches. Places are 32-bit numbers: there are so many runs that no memory holds longer
+    ones."""
+    d = tl.arange(0, BD)
+    place = ptr + n[:, None] * (H * D) + d[None, :]
+    if LAST:
+        return tl.load(place, mask=(n < end)[:, None] & (d < D)[None, :], other=0.0)
+    if D < BD:
+        return tl.load(place, mask=(d < D)[None, :], other=0.0)
+    return tl.load(place)
+
+
+@triton.jit
+def store_tile(
+    ptr, tile, n, end, H: tl.constexpr, D: tl.constexpr, LAST: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    d = tl.arange(0, BD)
+    place = ptr + n[:, None] * (H * D) + d[None, :]
+    if LAST:
+        tl.store(place, tile, mask=(n < end)[:, None] & (d < D)[None, :])
+    elif D < BD:
+        tl.store(place, tile, mask=(d < D)[None, :])
+    else:
+        tl.store(place, tile)
 
 
 @triton.jit
