@@ -11,7 +11,7 @@ from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
 from linearno.ops.kernels.launch import early, follow, multiply, pad, processors, product_precision
-from linearno.ops.kernels.mlp import hidden_part, normal, weight_gradients, weights_of
+from linearno.ops.kernels.mlp import gelu_and_slope, hidden_part, weight_gradients, weights_of
 from linearno.ops.kernels.norm import add_rows, standardise, standardise_back
 
 CHUNK = 128  # hidden columns at once
@@ -100,9 +100,9 @@ def _branch_back(
             j = start + tl.arange(0, BJ)
             at, there = r[:, None] * J + j[None, :], rows & (j < J)[None, :]
             z = tl.load(z_ptr + at, mask=there, other=0.0).to(tl.float32)
-            below, density = normal(z)
-            d = multiply(d_more, tl.trans(w2), 0.0, PRODUCT) * (below + z * density)
-            tl.store(hidden_ptr + at, z * below, mask=there)
+            hidden, slope = gelu_and_slope(z)
+            d = multiply(d_more, tl.trans(w2), 0.0, PRODUCT) * slope
+            tl.store(hidden_ptr + at, hidden, mask=there)
             tl.store(part + 3 * L + j, tl.sum(d, axis=0), mask=j < J)
             d_z = d.to(d_z_ptr.dtype.element_ty)
             tl.store(d_z_ptr + at, d_z, mask=there)
