@@ -258,6 +258,7 @@ def _gather_back_tile(
     n = start + tl.arange(0, BN)
     x = load_tile(x_ptr, n, end, H, D, LAST, BD)
     value = x if SAME else load_tile(value_ptr, n, end, H, E, LAST, BE)
+    through = load_tile(through_ptr, n, end, H, D, LAST, BD) if THROUGH else 0.0  # early: it takes its time
     scores, share = _scores(x, weight, bias, slices, M == BM, SCORE, BIASED, PRODUCT)
     psi = exp_above(scores, log_sum[None, :], kind == tl.float32)
     if M < BM:
@@ -280,7 +281,7 @@ def _gather_back_tile(
     else:
         store_tile(d_points_ptr, d_points, n, end, H, E, LAST, BE)
     if THROUGH:
-        d_x += load_tile(through_ptr, n, end, H, D, LAST, BD)
+        d_x += through
     store_tile(d_x_ptr, d_x, n, end, H, D, LAST, BD)
     return d_weight, d_bias
 
