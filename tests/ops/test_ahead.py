@@ -1,13 +1,10 @@
 """Kernels compiled together. That a training is the same with it is tested on a GPU."""
 
-import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 import torch
+from compiling import compiled
 
 jit = pytest.importorskip("triton.runtime.jit")
 from linearno.ops.ahead import compile_ahead  # noqa: E402
@@ -115,14 +112,6 @@ def test_elsewhere_nothing_is_called(compiler):
 
 
 def test_what_the_real_compiler_made_ahead_is_found_when_it_is_launched(tmp_path):
-    clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    ended = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("ahead_run.py"))],
-        env=clean | {"TRITON_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr
-    loaded, more = ended.stdout.splitlines()
+    loaded, more = compiled("ahead_run.py", cache=tmp_path)
     assert loaded.split() == ["_adam", "_adam", "_norm", "_square_sums", "_square_sums"]
     assert more == "0"

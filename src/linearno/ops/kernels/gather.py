@@ -74,12 +74,13 @@ def _gather(
     row = (first + begin) * H + head % H
     x_ptr += row * D
     value_ptr += row * E
-    for start in range(0, whole - begin, BN):
+    EXACT: tl.constexpr = x_ptr.dtype.element_ty == tl.float32
+    for start in range(0, (end if EXACT else whole) - begin, BN):
         top, total, mean = _gather_tile(
             x_ptr, value_ptr, start, end - begin, weight, bias, slices, top, total, mean,
-            H, M, D, E, SCORE, BIASED, SAME, False, PRODUCT, BM, BD, BE, BN,
+            H, M, D, E, SCORE, BIASED, SAME, EXACT, PRODUCT, BM, BD, BE, BN,
         )  # fmt: skip
-    if whole < end:
+    if whole < end and not EXACT:
         top, total, mean = _gather_tile(
             x_ptr, value_ptr, whole - begin, end - begin, weight, bias, slices, top, total, mean,
             H, M, D, E, SCORE, BIASED, SAME, True, PRODUCT, BM, BD, BE, BN,
@@ -97,7 +98,8 @@ def _gather_tile(
     SCORE: tl.constexpr, BIASED: tl.constexpr, SAME: tl.constexpr, LAST: tl.constexpr, PRODUCT: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """The state with a tile of points more; the LAST one of a mesh may have fewer of them."""
+    """The state with a tile of points more; the LAST one of a mesh may have fewer of them. Products of
+    float32 take so many instructions and registers that every tile is taken for the last."""
     EXACT: tl.constexpr = x_ptr.dtype.element_ty == tl.float32
     n = start + tl.arange(0, BN)
     x = load_tile(x_ptr, n, end, H, D, LAST, BD)
@@ -225,13 +227,14 @@ def _gather_back(
     d_x_ptr += row * D
     value_ptr += row * E
     d_points_ptr += row * E
-    for start in range(0, whole - begin, BN):
+    EXACT: tl.constexpr = kind == tl.float32
+    for start in range(0, (end if EXACT else whole) - begin, BN):
         d_weight, d_bias = _gather_back_tile(
             x_ptr, value_ptr, through_ptr, d_x_ptr, d_points_ptr, start, end - begin,
             weight, bias, slices, log_sum, d_mean, offset, d_weight, d_bias,
-            H, M, D, E, SCORE, BIASED, SAME, THROUGH, False, PRODUCT, BM, BD, BE, BN,
+            H, M, D, E, SCORE, BIASED, SAME, THROUGH, EXACT, PRODUCT, BM, BD, BE, BN,
         )  # fmt: skip
-    if whole < end:
+    if whole < end and not EXACT:
         d_weight, d_bias = _gather_back_tile(
             x_ptr, value_ptr, through_ptr, d_x_ptr, d_points_ptr, whole - begin, end - begin,
             weight, bias, slices, log_sum, d_mean, offset, d_weight, d_bias,

@@ -65,12 +65,13 @@ def _scatter(
     x_ptr += row * D
     out_ptr += row * E
     level_ptr += row
-    for start in range(0, whole - begin, BN):
+    EXACT: tl.constexpr = kind == tl.float32
+    for start in range(0, (end if EXACT else whole) - begin, BN):
         _scatter_tile(
             x_ptr, out_ptr, level_ptr, start, end - begin, weight, bias, slices, value,
-            H, M, D, E, BIASED, KEEP, False, PRODUCT, BM, BD, BE, BN,
+            H, M, D, E, BIASED, KEEP, EXACT, PRODUCT, BM, BD, BE, BN,
         )  # fmt: skip
-    if whole < end:
+    if whole < end and not EXACT:
         _scatter_tile(
             x_ptr, out_ptr, level_ptr, whole - begin, end - begin, weight, bias, slices, value,
             H, M, D, E, BIASED, KEEP, True, PRODUCT, BM, BD, BE, BN,
@@ -137,7 +138,7 @@ def _scatter_back(
         d_out = load_tile(d_out_ptr, n, end - begin, H, E, True, BE).to(kind)
         scores = _scores(x, weight, bias, slices, M == BM, BIASED, PRODUCT)
         if kind == tl.float32:
-            share, _, total = _shares(scores, True)
+            share, _top, total = _shares(scores, True)
             phi = share * (1 / total)[:, None]
         else:
             level = tl.load(level_ptr + n * H, mask=n < end - begin, other=float("inf"))

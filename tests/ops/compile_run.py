@@ -1,0 +1,64 @@
+"""All kernels of a layer through the real compiler, which is stricter than its interpreter, without a device:
+`python compile_run.py bfloat16`. Writes the names of those that were made."""
+
+import sys
+
+import torch
+from no_device import LOADED
+
+from linearno.ops.kernels import branch, conv, gather, loss, mix, mlp, norm, scatter, sums
+from linearno.ops.kernels.sums import Meshes
+
+B, N, H, D, M = 2, 100, 2, 16, 24  # the last tile is not whole, nor are the slices
+
+
+def as_on_a_device():
+    for module in (branch, conv, gather, mix, mlp, norm, scatter, sums):
+        if hasattr(module, "early"):
+            module.early = lambda device: {"EARLY": True, "launch_pdl": True}
+        if hasattr(module, "product_precision"):
+            module.product_precision = lambda x, exact="ieee": exact
+
+
+def attention(kind):
+    x, value = torch.zeros(2, B, N, H, D, dtype=kind)
+    weight, scale, bias, linear = torch.zeros(D, M), torch.ones(H), torch.zeros(M), torch.zeros(D, D)
+    slices, top = torch.zeros(B, H, M, D), torch.zeros(B, H, M)
+    meshes = Meshes.of(x, None, 0)
+    for score, points, bent, mapped in (("linear", x, None, linear), ("log_softmax", value, bias, None)):
+        same, of_sum = points is x, None if mapped is not None else top
+        gather.gather_forward(x, points, weight, scale, bent, mapped, score, same, meshes)
+        gather.gather_backward(
+            x, points, weight, scale, bent, mapped, top, top, slices, of_sum, slices, x, score, same, False,
+            meshes,
+        )  # fmt: skip
+        _, level = scatter.scatter_forward(x, weight, scale, bent, slices, True, meshes)
+        scatter.scatter_backward(x, weight, scale, bent, slices, level, x, False, meshes)
+    mix.mix_forward(slices[0], None, None, linear, linear, linear, 0.0, True)
+    mix.mix_backward(slices[0], None, None, linear, linear, linear, slices[0], 0.0, True)
+
+
+def layers(kind):
+    rows, width = B * N, H * D
+    h, moments, gain = torch.zeros(rows, width, dtype=kind), torch.zeros(rows, 2), torch.ones(width)
+    square = torch.zeros(width, width, dtype=kind)
+    split = kind == torch.bfloat16
+    norm.norm_forward(h, h if split else None, h, gain, gain, gain, 1e-5, kind, split)
+    norm.norm_backward(h, moments, gain, h, h, (kind, kind), True)
+    _, z = mlp.mlp_forward(h, square, gain, square, gain, True)
+    mlp.gelu_backward_(z, h)
+    if split:
+        branch.branch_forward(h, h, h, gain, gain, gain, 1e-5, (square, gain), square)
+        branch.branch_backward(h, moments, gain, h, h, h, z, square, square, None)
+    conv.turned(torch.zeros(width, width, 3, 3, dtype=kind))
+    conv.add_bias_(h, gain)
+    fields = torch.zeros(B, N, 1)
+    _, factors = loss.loss_forward(fields, fields, (10, 10), 0.1)
+    loss.loss_backward(fields, fields, factors, torch.ones(B), (10, 10))
+
+
+if __name__ == "__main__":
+    as_on_a_device()
+    attention(getattr(torch, sys.argv[1]))
+    layers(getattr(torch, sys.argv[1]))
+    sys.stdout.write(" ".join(sorted(set(LOADED))) + "\n")

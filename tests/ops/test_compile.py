@@ -1,0 +1,12 @@
+import pytest
+from compiling import compiled
+
+pytest.importorskip("triton")
+ATTENTION = {"_gather", "_gather_back", "_merge", "_scatter", "_scatter_back", "_mix", "_mix_back"}
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float32"])
+def test_every_kernel_of_a_layer_passes_the_real_compiler(tmp_path, kind):
+    """Triton's interpreter lets pass what a compiler refuses: a variable, say, that changes its type."""
+    (names,) = compiled("compile_run.py", kind, cache=tmp_path)
+    assert set(names.split()) >= ATTENTION | {"_norm", "_norm_back", "_mlp", "_gelu_back", "_add_parts"}
