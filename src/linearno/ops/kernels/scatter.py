@@ -6,15 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.kernels.launch import early, exp_above, follow, log, multiply, pad, product_precision
-from linearno.ops.kernels.sums import (
-    Meshes,
-    load_tile,
-    mesh_of,
-    run_of,
-    runs_of,
-    small_gradients,
-    store_tile,
-)
+from linearno.ops.kernels.sums import Meshes, load_tile, mesh_of, run_of, runs_of, small_gradients, store_tile
 
 
 @triton.jit
