@@ -30,6 +30,8 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="an empty folder for the set; it is thrown away by default")
     parser.add_argument("--id", help="the record's; generate/NAME by default, on a GPU generate/NAME_device")
     options = parser.parse_args()
+    if options.keep and options.keep.exists() and any(options.keep.iterdir()):
+        parser.error(f"{options.keep} is not empty: a set is timed as a whole; remove it or keep elsewhere")
     benchmark = DATASETS[options.name]
     asked = {split: getattr(options, split) for split in ("train", "test") if getattr(options, split)}
     settings = {

@@ -1,9 +1,10 @@
 """Make records that need a GPU, one after another. Stopped, or out of time, the same command goes on.
 
 python benchmarks/records.py                                   what can be asked for
-python benchmarks/records.py train/ns/transolver train/burgers20/linearno --seconds 3000 --out results
+python benchmarks/records.py train/ns/transolver train/burgers20/linearno --seconds 3000 --out mine
 
-A training makes its data first, where they are not there. Data lie in data/, runs in runs/.
+A record that is there is not made again. A training makes its data first, where they are not there; data lie
+in data/, runs in runs/. A set whose time is recorded is made in one piece, into an empty folder.
 """
 
 import argparse

@@ -107,6 +107,26 @@ def test_an_error_is_raised_and_kernels_run_again(compiler, stage):
     assert compiler.ran == [(one, 1, False)]
 
 
+def test_two_threads_that_compile_at_once_leave_nothing_behind(compiler):
+    before, begun = jit.JITFunction.run, threading.Event()
+    work = launches((other, 5))
+
+    def compiles():
+        begun.set()
+        compile_ahead(work, CUDA)
+
+    def waits():
+        thread.start()
+        begun.wait()
+        thread.join(0.2)  # it has to wait for us
+
+    thread = threading.Thread(target=compiles)
+    compile_ahead(waits, CUDA)
+    thread.join()
+    assert jit.JITFunction.run is before
+    assert compiler.ran == [(other, 5, True)]
+
+
 def test_elsewhere_nothing_is_called(compiler):
     compile_ahead(lambda: pytest.fail("called"), torch.device("cpu"))
 

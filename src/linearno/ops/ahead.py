@@ -27,7 +27,6 @@ def compile_ahead(work: Callable[[], object], device: torch.device) -> None:
         return
     from triton.runtime.jit import JITFunction
 
-    run = JITFunction.run
     owner, made = threading.get_ident(), dict[Hashable, Future[None]]()
 
     def compile_only(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
@@ -49,7 +48,7 @@ def compile_ahead(work: Callable[[], object], device: torch.device) -> None:
             torch.cuda.set_device(device)
 
     with _ONE, ThreadPoolExecutor(min(MOST, os.cpu_count() or 1), initializer=settle) as pool:
-        JITFunction.run = compile_only
+        run, JITFunction.run = JITFunction.run, compile_only
         try:
             work()
         finally:

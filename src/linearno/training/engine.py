@@ -14,6 +14,7 @@ from linearno.data.benchmark import FieldData
 from linearno.data.sample import Sample
 from linearno.data.scaler import Scaler
 from linearno.data.subsample import draw_points, points_of
+from linearno.nn import Transformer
 from linearno.ops import Casts, sharded
 from linearno.ops.ahead import compile_ahead
 from linearno.training import parallel
@@ -41,11 +42,11 @@ class Recorded(NamedTuple):
 class Engine:
     """Calls of `step(index)` train on the samples at `index` and write loss and gradient norm into the state.
 
-    The kernels of a step are compiled together, before the first one. The first steps of a run are eager
-    ones. Then, if `config.capture` allows it, the step is captured, for a shorter last batch of an epoch by
-    itself: the same kernels on the same memory, so the two ways agree to rounding. Steps that several
-    processes share stay eager, and so do batches of packed or drawn points, whose `index` is read on the
-    host. Whatever the host decides (the learning rate, the place of the loss) stays outside.
+    The kernels of a step of our models are compiled together, before the first one. The first steps of a run
+    are eager ones. Then, if `config.capture` allows it, the step is captured, for a shorter last batch of an
+    epoch by itself: the same kernels on the same memory, so the two ways agree to rounding. Steps that
+    several processes share stay eager, and so do batches of packed or drawn points, whose `index` is read on
+    the host. Whatever the host decides (the learning rate, the place of the loss) stays outside.
     """
 
     def __init__(
@@ -62,8 +63,9 @@ class Engine:
         self.state, self.scaler, self.data, self.loss, self.config = state, scaler, data, loss, config
         self.seed, self.task, self.among = seed, task or Task(), among or parallel.layout()
         cuda, alone = state.device.type == "cuda", parallel.size() == 1
-        self.fused = cuda and alone and isinstance(state.optimizer, FlatAdam)  # kernels change the weights
-        self.capture = self.fused and config.capture
+        fused = cuda and alone and isinstance(state.optimizer, FlatAdam)
+        self.capture = fused and config.capture
+        self.ahead = fused and isinstance(state.model, Transformer)  # nothing but kernels changes anything
         self.by_host = data.offsets is not None or config.points is not None
         if self.capture and self.by_host:
             self.capture = False
@@ -133,7 +135,7 @@ class Engine:
     def _way(self, index: Tensor, drawn: Drawn) -> Callable[[], tuple[Tensor, Tensor]]:
         samples = len(index)
         if not self.capture or self._done.total() < WARM_UP or not self._done[samples]:
-            if self.fused and not self._done:
+            if self.ahead and not self._done:
                 compile_ahead(lambda: self._change(index, drawn), self.state.device)
             self._done[samples] += 1
             return lambda: self._eager(index, drawn)

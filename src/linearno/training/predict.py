@@ -14,9 +14,8 @@ from linearno.metrics.norms import where_known
 from linearno.ops.ahead import compile_ahead
 from linearno.training.tasks import IN_TEST, METRICS, Ask, Task
 
-_ASKED: WeakKeyDictionary[nn.Module, set[Precision]] = (
-    WeakKeyDictionary()
-)  # models whose kernels are compiled
+# Models whose kernels are compiled, and for which precisions.
+_ASKED: WeakKeyDictionary[nn.Module, set[Precision]] = WeakKeyDictionary()
 
 
 def answer(model: nn.Module, scaler: Scaler, batch: Sample, precision: Precision) -> Float[Tensor, "B N C"]:
@@ -69,7 +68,7 @@ def predict(
     try:
         place = data.targets.device if data.offsets is None else "cpu"
         parts = torch.arange(len(data), device=place).split(batch)
-        if ask is None and precision not in _ASKED.setdefault(model, set()):
+        if ask is None and len(parts) > 1 and precision not in _ASKED.setdefault(model, set()):
             _ASKED[model].add(precision)
             compile_ahead(lambda: of_part(0, parts[0]), device)
         answers = [of_part(place, index) for place, index in enumerate(parts)]
