@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from linearno.ops.beside import Leaves, beside, join, note_use
 from linearno.ops.casts import narrow
+from linearno.ops.convolve import convolve, weight_gradient
 
 Maybe = Tensor | None
 
@@ -248,8 +249,7 @@ class FusedLinear(torch.autograd.Function):
 
 
 class FusedConv(torch.autograd.Function):
-    """A 3×3 (×3) convolution of points (B, N, W) on a grid, channels last from end to end where the device
-    multiplies in a narrow type."""
+    """A 3×3 (×3) convolution of points (B, N, W) on a grid, channels last from end to end."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, grid: tuple[int, ...]) -> Tensor:
@@ -259,7 +259,7 @@ class FusedConv(torch.autograd.Function):
         small = narrow(weight, x.dtype)
         ctx.save_for_backward(x, small)
         ctx.leaves = note_use(weight, bias)
-        out = _convolved(x, small, grid).contiguous()
+        out = convolve(x, small, grid).contiguous()
         add_bias_(out, bias)
         return out
 
@@ -270,33 +270,13 @@ class FusedConv(torch.autograd.Function):
         from linearno.ops.kernels.norm import column_sums
 
         x, weight = ctx.saved_tensors
-        axes, d_out = len(ctx.grid), d_out.contiguous()
-        one, none = [1] * axes, [0] * axes
+        d_out = d_out.contiguous()
 
         def small() -> tuple[Tensor, Tensor]:
-            d_weight = torch.ops.aten.convolution_backward(
-                _image(d_out, ctx.grid), _image(x, ctx.grid), _ordered(weight), None, one, one, one, False,
-                none, 1, [False, True, False],
-            )[1]  # fmt: skip
+            d_weight = weight_gradient(d_out, x, weight, ctx.grid)
             alike = torch.empty_like(weight, dtype=torch.float32).copy_(d_weight)
             return alike, column_sums(d_out.flatten(0, -2))
 
         gradients = beside(small, d_out, x, leaves=ctx.leaves)
-        d_x = _convolved(d_out, turned(weight), ctx.grid) if ctx.needs_input_grad[0] else None
+        d_x = convolve(d_out, turned(weight), ctx.grid) if ctx.needs_input_grad[0] else None
         return d_x, *gradients, None
-
-
-def _convolved(x: Tensor, weight: Tensor, grid: tuple[int, ...]) -> Tensor:
-    convolve = torch.nn.functional.conv2d if len(grid) == 2 else torch.nn.functional.conv3d
-    return convolve(_image(x, grid), _ordered(weight), padding=1).movedim(1, -1).flatten(1, -2)
-
-
-def _image(x: Tensor, grid: tuple[int, ...]) -> Tensor:
-    return _ordered(x.unflatten(-2, grid).movedim(-1, 1))
-
-
-def _ordered(image: Tensor) -> Tensor:
-    """In the order of axes that the device's library has good kernels for: exact float32 wants channels
-    first."""
-    exact = image.is_cuda and image.dtype == torch.float32 and not torch.backends.cudnn.allow_tf32
-    return image.contiguous() if exact else image

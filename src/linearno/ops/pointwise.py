@@ -185,9 +185,9 @@ def grid_conv(
         from linearno.ops.fused_layers import FusedConv
 
         return FusedConv.apply(x.to(computes_in(x)).contiguous(), weight, bias, grid)
-    convolve = F.conv2d if len(grid) == 2 else F.conv3d
+    library = F.conv2d if len(grid) == 2 else F.conv3d
     image = x.unflatten(-2, grid).movedim(-1, 1)
-    return convolve(image, weight, bias, padding=1).movedim(1, -1).flatten(1, -2)
+    return library(image, weight, bias, padding=1).movedim(1, -1).flatten(1, -2)
 
 
 def _takes_mlp(x: Tensor, w1: Tensor, w2: Tensor) -> bool:

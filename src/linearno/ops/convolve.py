@@ -1,0 +1,69 @@
+"""A 3×3 (×3) convolution of points (B, N, W) on a grid with a border of zeros, by the library or by taps.
+
+On a GPU of today the library's exact float32 convolutions reach a small part of what its matrix products do.
+There they are taken tap by tap: the images with their borders are a list of rows, a tap shifts it by a fixed
+number of them, and the product of those rows and the tap's weight is added to what is there.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def convolve(x: Tensor, weight: Tensor, grid: tuple[int, ...]) -> Tensor:
+    """The convolution (B, N, L) with `weight` (L, W, 3, 3 …)."""
+    if not by_taps(x):
+        library = F.conv2d if len(grid) == 2 else F.conv3d
+        return library(_image(x, grid), weight, padding=1).movedim(1, -1).flatten(1, -2)
+    rows = _bordered(x, grid)
+    out = rows.new_zeros(len(rows), len(weight))
+    for tap, inner, shifted in _taps(len(rows), grid):
+        out[inner].addmm_(rows[shifted], weight[tap].mT)
+    sides = [side + 2 for side in grid]
+    inside = out.unflatten(0, (len(x), *sides))[:, *(slice(1, -1) for _ in grid)]
+    return inside.flatten(1, -2)
+
+
+def weight_gradient(d_out: Tensor, x: Tensor, weight: Tensor, grid: tuple[int, ...]) -> Tensor:
+    """The gradient of the weight, given that of the convolution."""
+    if not by_taps(x):
+        one, none = [1] * len(grid), [0] * len(grid)
+        return torch.ops.aten.convolution_backward(
+            _image(d_out, grid), _image(x, grid), weight, None, one, one, one, False, none, 1,
+            [False, True, False],
+        )[1]  # fmt: skip
+    d_rows, rows = _bordered(d_out, grid), _bordered(x, grid)
+    d_weight = torch.empty_like(weight)
+    for tap, inner, shifted in _taps(len(rows), grid):
+        d_weight[tap] = d_rows[inner].mT @ rows[shifted]
+    return d_weight
+
+
+def by_taps(x: Tensor) -> bool:
+    """Whether products are exact float32 on CUDA."""
+    exact = not (torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32)
+    return x.is_cuda and x.dtype == torch.float32 and exact
+
+
+def _image(x: Tensor, grid: tuple[int, ...]) -> Tensor:
+    return x.unflatten(-2, grid).movedim(-1, 1)
+
+
+def _bordered(x: Tensor, grid: tuple[int, ...]) -> Tensor:
+    """The rows of the images, one after another, each with a border of zeros."""
+    return F.pad(x.unflatten(-2, grid), (0, 0, *([1, 1] * len(grid)))).flatten(0, -2)
+
+
+def _taps(rows: int, grid: tuple[int, ...]) -> Iterator[tuple[tuple[slice | int, ...], slice, slice]]:
+    """Each tap as an index into a weight, the rows from the first inner one to the last, and those that the
+    tap looks at from there."""
+    steps = [prod(side + 2 for side in grid[axis + 1 :]) for axis in range(len(grid))]
+    margin = sum(steps)
+    for tap in product(range(3), repeat=len(grid)):
+        shift = sum((place - 1) * step for place, step in zip(tap, steps, strict=True))
+        inner, shifted = slice(margin, rows - margin), slice(margin + shift, rows - margin + shift)
+        yield (slice(None), slice(None), *tap), inner, shifted
