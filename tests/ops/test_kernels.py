@@ -260,11 +260,16 @@ def test_the_stream_kept_as_two_halves_is_the_stream():
         torch.testing.assert_close(ours.float(), right.float(), rtol=2**-6, atol=5e-2)
 
 
+@pytest.mark.parametrize("many", [True, False])
 @pytest.mark.parametrize("hidden", [0, 40, 150])
 @pytest.mark.parametrize("along", [True, False])
-def test_a_branch_and_the_norm_after_it_in_one_kernel_are_as_near_to_float64_as_in_two(hidden, along):
-    """One linear map of 20 numbers to 24, or an MLP."""
-    h, x, offset, gain, shift = draw(3, 17, 24), draw(3, 17, 20, kind=HALF), draw(24), draw(24), draw(24)
+def test_a_branch_that_ends_in_its_norm_is_as_near_to_float64_as_one_before_it(
+    monkeypatch, hidden, along, many
+):
+    """One linear map of 20 numbers to 24, or an MLP; by the kernels for few rows or for many."""
+    branch_kernels = pytest.importorskip("linearno.ops.kernels.branch")
+    monkeypatch.setattr(branch_kernels, "FEW_ROWS", 10 if many else 100)
+    h, x, offset, gain, shift = draw(3, 17, 24, scale=16), draw(3, 17, 20, kind=HALF), *draw(3, 24)
     sizes = [(hidden, 20), (hidden,), (24, hidden)] if hidden else [(24, 20)]
     weights = [draw(*size, scale=size[-1] ** -0.5) for size in sizes]
     leaves = [leaf.requires_grad_() for leaf in (h, x, offset, gain, shift, *weights)]
@@ -292,6 +297,7 @@ def test_a_branch_and_the_norm_after_it_in_one_kernel_are_as_near_to_float64_as_
     normed = F.layer_norm(total, (24,), gain64, shift64)
     outs, given = ([total, normed], slopes) if along else ([normed], slopes[1:])
     true = [total, normed, *torch.autograd.grad(outs, exact, [slope.double() for slope in given])]
+    assert error(found["one"][0], true[0]) < 2**-11  # both halves of the stream
     for ours, theirs, right in zip(found["one"], found["two"], true, strict=True):
         assert ours.dtype == theirs.dtype
         assert error(ours, right) <= WORSE[HALF] * max(error(theirs, right), 2**-8)

@@ -1,7 +1,9 @@
-"""A branch of the residual stream with the norm that adds it: one kernel forth and one back, for few rows,
-where launches are what counts. Axes: R rows, K inputs, J hidden, L outputs.
+"""A branch of the residual stream with the norm that adds it. Axes: R rows, K inputs, J hidden, L outputs.
 
 The branch is one linear map, or Linear, GELU, Linear. The stream is kept as two bf16 numbers, as in `norm`.
+Of few rows, where launches are what counts, it is one kernel forth and one back. Of many, where memory is,
+what the branch gives goes into the sum without being written: its last product ends in the norm. The way back
+is there that of the norm, and then that of the branch.
 """
 
 import torch
@@ -11,10 +13,20 @@ from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
 from linearno.ops.kernels.launch import early, follow, multiply, pad, processors, product_precision
-from linearno.ops.kernels.mlp import gelu_and_slope, hidden_part, weight_gradients, weights_of
-from linearno.ops.kernels.norm import add_rows, standardise, standardise_back
+from linearno.ops.kernels.mlp import (
+    gelu,
+    gelu_and_slope,
+    hidden_layer,
+    hidden_part,
+    mlp_backward,
+    weight_gradients,
+    weights_of,
+)
+from linearno.ops.kernels.norm import add_rows, norm_backward, standardise, standardise_back
 
 CHUNK = 128  # hidden columns at once
+FEW_ROWS, FEW_INPUTS = 8192, 128  # of a branch that is one kernel with its norm
+JOIN = {"BR": 64, "BK": 64, "num_warps": 8, "num_stages": 2}
 
 
 @triton.jit
@@ -46,15 +58,69 @@ def _branch(
             h = hidden_part(
                 x, w1, w2, h, b1_ptr, z_ptr, r, rows, start, out_ptr, J, True, False, PRODUCT, PRODUCT, BJ
             )
-    h = tl.where(inside, h, 0.0)
-    tl.store(sum_ptr + place, h, mask=inside)
-    tl.store(left_ptr + place, h - h.to(sum_ptr.dtype.element_ty).to(tl.float32), mask=inside)
-    unit, mean, scale = standardise(h, inside, eps, L)
-    tl.store(moment_ptr + 2 * r, mean, mask=r < R)
-    tl.store(moment_ptr + 2 * r + 1, scale, mask=r < R)
+    first = tl.program_id(0).to(tl.int64) * BR
+    left = tl.minimum(R - first, BR).to(tl.int32)
+    _close(h, first, left, gain_ptr, shift_ptr, sum_ptr, left_ptr, out_ptr, moment_ptr, eps, L, BR, BL)
+
+
+@triton.jit
+def _join(
+    x_ptr, w_ptr, h_ptr, rest_ptr, offset_ptr, gain_ptr, shift_ptr, sum_ptr, left_ptr, out_ptr, moment_ptr,
+    R, eps, K: tl.constexpr, L: tl.constexpr, GELU: tl.constexpr, PRODUCT: tl.constexpr,
+    BR: tl.constexpr, BK: tl.constexpr, BL: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """What `_branch` gives, of x wᵀ or GELU(x) wᵀ."""
+    follow(EARLY)
+    first = tl.program_id(0).to(tl.int64) * BR
+    left, i, o = tl.minimum(R - first, BR).to(tl.int32), tl.arange(0, BR), tl.arange(0, BL)
+    h = tl.zeros([BR, BL], tl.float32)
+    for start in range(0, K, BK):
+        k = start + tl.arange(0, BK)
+        x = load_rows(x_ptr + first * K, i, k, left, K, BK)
+        if GELU:
+            x = gelu(x.to(tl.float32)).to(x_ptr.dtype.element_ty)
+        w = load_rows(w_ptr, o, k, L, K, BK)
+        h = multiply(x, tl.trans(w), h, PRODUCT)
+    h += load_rows(h_ptr + first * L, i, o, left, L, BL).to(tl.float32)
+    h += load_rows(rest_ptr + first * L, i, o, left, L, BL).to(tl.float32)
+    h += tl.load(offset_ptr + o, mask=o < L, other=0.0)[None, :]
+    _close(h, first, left, gain_ptr, shift_ptr, sum_ptr, left_ptr, out_ptr, moment_ptr, eps, L, BR, BL)
+
+
+@triton.jit
+def load_rows(ptr, i, k, rows, K: tl.constexpr, BK: tl.constexpr):
+    """Places k of rows i, zero where there are no more."""
+    place = ptr + i[:, None] * K + k[None, :]
+    if K % BK == 0:
+        return tl.load(place, mask=(i < rows)[:, None], other=0.0)
+    return tl.load(place, mask=(i < rows)[:, None] & (k < K)[None, :], other=0.0)
+
+
+@triton.jit
+def store_rows(ptr, values, i, k, rows, K: tl.constexpr, BK: tl.constexpr):
+    place = ptr + i[:, None] * K + k[None, :]
+    if K % BK == 0:
+        tl.store(place, values, mask=(i < rows)[:, None])
+    else:
+        tl.store(place, values, mask=(i < rows)[:, None] & (k < K)[None, :])
+
+
+@triton.jit
+def _close(
+    h, first, rows, gain_ptr, shift_ptr, sum_ptr, left_ptr, out_ptr, moment_ptr, eps,
+    L: tl.constexpr, BR: tl.constexpr, BL: tl.constexpr,
+):  # fmt: skip
+    """Write the stream h from row `first` on, what rounding it left, its norm and its moments."""
+    i, o = tl.arange(0, BR), tl.arange(0, BL)
+    store_rows(sum_ptr + first * L, h, i, o, rows, L, BL)
+    rest = h - h.to(sum_ptr.dtype.element_ty).to(tl.float32)
+    store_rows(left_ptr + first * L, rest, i, o, rows, L, BL)
+    unit, mean, scale = standardise(h, (i < rows)[:, None] & (o < L)[None, :], eps, L)
+    tl.store(moment_ptr + 2 * first + 2 * i, mean, mask=i < rows)
+    tl.store(moment_ptr + 2 * first + 2 * i + 1, scale, mask=i < rows)
     gain = tl.load(gain_ptr + o, mask=o < L, other=0.0)
     shift = tl.load(shift_ptr + o, mask=o < L, other=0.0)
-    tl.store(out_ptr + place, unit * gain[None, :] + shift[None, :], mask=inside)
+    store_rows(out_ptr + first * L, unit * gain[None, :] + shift[None, :], i, o, rows, L, BL)
 
 
 @triton.jit
@@ -130,13 +196,22 @@ def branch_forward(
     is none). `first` are weight and bias of the hidden layer, all weights in bf16."""
     (rows, inputs), outputs = x.shape, len(w2)
     hidden = 0 if first is None else w2.shape[1]
-    tile = _tile(rows, inputs, hidden, outputs, x.device)
     total, left, out = (torch.empty_like(h) for _ in range(3))
-    moments, z = h.new_empty(rows, 2, dtype=torch.float32), h.new_empty(rows, hidden)
-    w1, b1 = first or (w2, gain)
-    _branch[(-(-rows // tile["BR"]),)](
-        x, w1, b1, w2, h, rest, offset, gain, shift, z, total, left, out, moments, rows, eps,
-        inputs, hidden, outputs, product_precision(x), **tile, **early(x.device),
+    moments = h.new_empty(rows, 2, dtype=torch.float32)
+    product = product_precision(x)
+    if rows <= FEW_ROWS and inputs <= FEW_INPUTS:
+        tile, z = _tile(rows, inputs, hidden, outputs, x.device), h.new_empty(rows, hidden)
+        w1, b1 = first or (w2, gain)
+        _branch[(-(-rows // tile["BR"]),)](
+            x, w1, b1, w2, h, rest, offset, gain, shift, z, total, left, out, moments, rows, eps,
+            inputs, hidden, outputs, product, **tile, **early(x.device),
+        )  # fmt: skip
+        return total, left, out, moments, z
+    z = h.new_empty(rows, 0) if first is None else hidden_layer(x, *first, x.dtype, product)
+    last, width = (x if first is None else z), pad(outputs)
+    _join[(-(-rows // JOIN["BR"]),)](
+        last, w2, h, rest, offset, gain, shift, total, left, out, moments, rows, eps,
+        last.shape[1], outputs, first is not None, product, BL=width, **JOIN, **early(x.device),
     )  # fmt: skip
     return total, left, out, moments, z
 
@@ -148,6 +223,8 @@ def branch_backward(
     """Gradients of x, of the stream, and those of offset, gain, shift, then of the branch's weights: w1 and
     b1 where there are any, w2."""
     (rows, inputs), (outputs, hidden) = x.shape, (len(w2), z.shape[1])
+    if rows > FEW_ROWS or inputs > FEW_INPUTS:
+        return _back_in_turn(h, moments, gain, d_out, along, x, z, w1, w2, leaves)
     tile = _tile(rows, inputs, hidden, outputs, x.device)
     tiles = -(-rows // tile["BR"])
     d_h, d_x, d_z, after = (torch.empty_like(each) for each in (h, x, z, z))
@@ -166,3 +243,18 @@ def branch_backward(
         return *small, *weight_gradients(d_z, x, False), d_b1, *weight_gradients(d_h, after, False)
 
     return d_x, d_h, beside(work, parts, d_h, x, d_z, after, leaves=leaves)
+
+
+def _back_in_turn(
+    h: Tensor, moments: Tensor, gain: Tensor, d_out: Tensor, along: Tensor | None, x: Tensor, z: Tensor,
+    w1: Tensor | None, w2: Tensor, leaves: Leaves,
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:  # fmt: skip
+    d_h, _, (d_gain, d_shift, d_offset) = norm_backward(
+        h, moments, gain, d_out, along, (h.dtype, h.dtype), True, leaves
+    )
+    small = d_offset, d_gain, d_shift
+    if w1 is None:
+        of_branch = beside(lambda: weight_gradients(d_h, x, False), d_h, x, leaves=leaves)
+        return d_h @ w2, d_h, (*small, *of_branch)
+    d_z, of_branch = mlp_backward(x, w2, z, d_h, False, leaves)
+    return d_z @ w1, d_h, (*small, *of_branch)
