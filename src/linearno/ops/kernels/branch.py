@@ -12,7 +12,16 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.beside import Leaves, beside
-from linearno.ops.kernels.launch import early, follow, multiply, pad, processors, product_precision
+from linearno.ops.kernels.launch import (
+    early,
+    follow,
+    load_rows,
+    multiply,
+    pad,
+    processors,
+    product_precision,
+    store_rows,
+)
 from linearno.ops.kernels.mlp import (
     gelu,
     gelu_and_slope,
@@ -38,28 +47,22 @@ def _branch(
 ):  # fmt: skip
     """h + rest + offset + the branch of x, what rounding that left, and its norm. J = 0: one linear map."""
     follow(EARLY)
+    first = tl.program_id(0).to(tl.int64) * BR
+    left, i = tl.minimum(R - first, BR).to(tl.int32), tl.arange(0, BR)
     k, o = tl.arange(0, BK), tl.arange(0, BL)
-    r = (tl.program_id(0) * BR + tl.arange(0, BR)).to(tl.int64)
-    rows = (r < R)[:, None]
-    inside = rows & (o < L)[None, :]
-    place = r[:, None] * L + o[None, :]
-    x = tl.load(x_ptr + r[:, None] * K + k[None, :], mask=rows & (k < K)[None, :], other=0.0)
-    h = tl.load(h_ptr + place, mask=inside, other=0.0).to(tl.float32)
-    h += tl.load(rest_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    x = load_rows(x_ptr + first * K, i, k, left, K, BK)
+    h = load_rows(h_ptr + first * L, i, o, left, L, BL).to(tl.float32)
+    h += load_rows(rest_ptr + first * L, i, o, left, L, BL).to(tl.float32)
     h += tl.load(offset_ptr + o, mask=o < L, other=0.0)[None, :]
     if J == 0:
-        w2 = tl.load(
-            w2_ptr + o[None, :] * K + k[:, None], mask=(o < L)[None, :] & (k < K)[:, None], other=0.0
-        )
-        h = multiply(x, w2, h, PRODUCT)
+        h = multiply(x, tl.trans(load_rows(w2_ptr, o, k, L, K, BK)), h, PRODUCT)
     else:
         for start in range(0, J, BJ):
             w1, w2 = weights_of(w1_ptr, w2_ptr, start, x_ptr, out_ptr, K, J, L, False, BK, BJ, BL)
             h = hidden_part(
-                x, w1, w2, h, b1_ptr, z_ptr, r, rows, start, out_ptr, J, True, False, PRODUCT, PRODUCT, BJ
-            )
-    first = tl.program_id(0).to(tl.int64) * BR
-    left = tl.minimum(R - first, BR).to(tl.int32)
+                x, w1, w2, h, b1_ptr, z_ptr + first * J, i, left, start, out_ptr, J, True, False, PRODUCT,
+                PRODUCT, BJ,
+            )  # fmt: skip
     _close(h, first, left, gain_ptr, shift_ptr, sum_ptr, left_ptr, out_ptr, moment_ptr, eps, L, BR, BL)
 
 
@@ -85,24 +88,6 @@ def _join(
     h += load_rows(rest_ptr + first * L, i, o, left, L, BL).to(tl.float32)
     h += tl.load(offset_ptr + o, mask=o < L, other=0.0)[None, :]
     _close(h, first, left, gain_ptr, shift_ptr, sum_ptr, left_ptr, out_ptr, moment_ptr, eps, L, BR, BL)
-
-
-@triton.jit
-def load_rows(ptr, i, k, rows, K: tl.constexpr, BK: tl.constexpr):
-    """Places k of rows i, zero where there are no more."""
-    place = ptr + i[:, None] * K + k[None, :]
-    if K % BK == 0:
-        return tl.load(place, mask=(i < rows)[:, None], other=0.0)
-    return tl.load(place, mask=(i < rows)[:, None] & (k < K)[None, :], other=0.0)
-
-
-@triton.jit
-def store_rows(ptr, values, i, k, rows, K: tl.constexpr, BK: tl.constexpr):
-    place = ptr + i[:, None] * K + k[None, :]
-    if K % BK == 0:
-        tl.store(place, values, mask=(i < rows)[:, None])
-    else:
-        tl.store(place, values, mask=(i < rows)[:, None] & (k < K)[None, :])
 
 
 @triton.jit
@@ -133,47 +118,43 @@ def _branch_back(
     """The gradients of the stream and of x; of the hidden layer that before GELU, and beside it the layer
     after GELU. A tile's parts of the gradients of gain, shift, offset and the first bias are side by side."""
     follow(EARLY)
-    tile, k, o = tl.program_id(0), tl.arange(0, BK), tl.arange(0, BL)
-    r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
-    rows = (r < R)[:, None]
-    inside = rows & (o < L)[None, :]
-    place = r[:, None] * L + o[None, :]
-    h = tl.load(h_ptr + place, mask=inside, other=0.0).to(tl.float32)
-    mean = tl.load(moment_ptr + 2 * r, mask=r < R, other=0.0)
-    scale = tl.load(moment_ptr + 2 * r + 1, mask=r < R, other=0.0)
+    first = tl.program_id(0).to(tl.int64) * BR
+    left, i = tl.minimum(R - first, BR).to(tl.int32), tl.arange(0, BR)
+    k, o = tl.arange(0, BK), tl.arange(0, BL)
+    inside = (i < left)[:, None] & (o < L)[None, :]
+    h = load_rows(h_ptr + first * L, i, o, left, L, BL).to(tl.float32)
+    mean = tl.load(moment_ptr + 2 * first + 2 * i, mask=i < left, other=0.0)
+    scale = tl.load(moment_ptr + 2 * first + 2 * i + 1, mask=i < left, other=0.0)
     gain = tl.load(gain_ptr + o, mask=o < L, other=0.0)
     unit = tl.where(inside, (h - mean[:, None]) * scale[:, None], 0.0)
-    d_out = tl.load(d_out_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    d_out = load_rows(d_out_ptr + first * L, i, o, left, L, BL).to(tl.float32)
     d_h = standardise_back(d_out * gain[None, :], unit, scale, L)
     if ALONG:
-        d_h += tl.load(along_ptr + place, mask=inside, other=0.0).to(tl.float32)
+        d_h += load_rows(along_ptr + first * L, i, o, left, L, BL).to(tl.float32)
     d_h = tl.where(inside, d_h, 0.0)
-    part = part_ptr + tile * (3 * L + J)
+    part = part_ptr + tl.program_id(0) * (3 * L + J)
     tl.store(part + o, tl.sum(d_out * unit, axis=0), mask=o < L)
     tl.store(part + L + o, tl.sum(d_out, axis=0), mask=o < L)
     tl.store(part + 2 * L + o, tl.sum(d_h, axis=0), mask=o < L)
     d_more = d_h.to(d_h_ptr.dtype.element_ty)
-    tl.store(d_h_ptr + place, d_more, mask=inside)
+    store_rows(d_h_ptr + first * L, d_more, i, o, left, L, BL)
     d_x = tl.zeros([BR, BK], tl.float32)
     if J == 0:
-        w2 = tl.load(
-            w2_ptr + o[:, None] * K + k[None, :], mask=(o < L)[:, None] & (k < K)[None, :], other=0.0
-        )
-        d_x = multiply(d_more, w2, d_x, PRODUCT)
+        d_x = multiply(d_more, load_rows(w2_ptr, o, k, L, K, BK), d_x, PRODUCT)
     else:
         for start in range(0, J, BJ):
             w1, w2 = weights_of(w1_ptr, w2_ptr, start, d_x_ptr, d_z_ptr, K, J, L, False, BK, BJ, BL)
             j = start + tl.arange(0, BJ)
-            at, there = r[:, None] * J + j[None, :], rows & (j < J)[None, :]
-            z = tl.load(z_ptr + at, mask=there, other=0.0).to(tl.float32)
+            z = load_rows(z_ptr + first * J, i, j, left, J, BJ).to(tl.float32)
             hidden, slope = gelu_and_slope(z)
-            d = multiply(d_more, tl.trans(w2), 0.0, PRODUCT) * slope
-            tl.store(hidden_ptr + at, hidden, mask=there)
+            d = multiply(d_more, tl.trans(w2), 0.0, PRODUCT)
+            hidden, d = hidden + 0.0 * d, d * slope  # lies as d does, as in `mlp`
+            store_rows(hidden_ptr + first * J, hidden, i, j, left, J, BJ)
             tl.store(part + 3 * L + j, tl.sum(d, axis=0), mask=j < J)
             d_z = d.to(d_z_ptr.dtype.element_ty)
-            tl.store(d_z_ptr + at, d_z, mask=there)
+            store_rows(d_z_ptr + first * J, d_z, i, j, left, J, BJ)
             d_x = multiply(d_z, tl.trans(w1), d_x, PRODUCT)
-    tl.store(d_x_ptr + r[:, None] * K + k[None, :], d_x, mask=rows & (k < K)[None, :])
+    store_rows(d_x_ptr + first * K, d_x, i, k, left, K, BK)
 
 
 def _tile(rows: int, inputs: int, hidden: int, outputs: int, device: torch.device) -> dict[str, int]:

@@ -92,6 +92,25 @@ def multiply(a, b, more, PRODUCT: tl.constexpr):
     return total + more
 
 
+@triton.jit
+def load_rows(ptr, i, k, rows, K: tl.constexpr, BK: tl.constexpr):
+    """Numbers k of rows i, zero where there are no more. Row 0 begins at `ptr`: places after it are 32-bit
+    numbers. k is a tile's side, or begins at a multiple of it."""
+    place = ptr + i[:, None] * K + k[None, :]
+    if K % BK == 0:
+        return tl.load(place, mask=(i < rows)[:, None], other=0.0)
+    return tl.load(place, mask=(i < rows)[:, None] & (k < K)[None, :], other=0.0)
+
+
+@triton.jit
+def store_rows(ptr, values, i, k, rows, K: tl.constexpr, BK: tl.constexpr):
+    place = ptr + i[:, None] * K + k[None, :]
+    if K % BK == 0:
+        tl.store(place, values, mask=(i < rows)[:, None])
+    else:
+        tl.store(place, values, mask=(i < rows)[:, None] & (k < K)[None, :])
+
+
 @cache
 def early(device: torch.device) -> dict[str, bool]:
     """How a kernel is launched that takes its place before the one ahead of it has ended, where a device can:

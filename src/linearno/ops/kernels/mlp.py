@@ -14,11 +14,13 @@ from linearno.ops.casts import narrow
 from linearno.ops.kernels.launch import (
     early,
     follow,
+    load_rows,
     multiply,
     pad,
     power_of_two,
     processors,
     product_precision,
+    store_rows,
 )
 from linearno.ops.kernels.norm import AHEAD, add_rows, column_sums
 
@@ -68,29 +70,30 @@ def _mlp(
     Where the hidden layer before GELU is GIVEN, the first product is not taken.
     """
     follow(EARLY)
-    k, o = tl.arange(0, BK), tl.arange(0, BL)
+    i, k, o = tl.arange(0, BR), tl.arange(0, BK), tl.arange(0, BL)
     if J <= BJ:
         w1, w2 = weights_of(w1_ptr, w2_ptr, 0, x_ptr, out_ptr, K, J, L, GIVEN, BK, BJ, BL)
     for tile in range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0)):
-        r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
-        rows = (r < R)[:, None]
+        first = tl.cast(tile, tl.int64) * BR
+        left = tl.minimum(R - first, BR).to(tl.int32)
         x = 0.0
         if not GIVEN:
-            x = tl.load(x_ptr + r[:, None] * K + k[None, :], mask=rows & (k < K)[None, :], other=0.0)
+            x = load_rows(x_ptr + first * K, i, k, left, K, BK)
         out = tl.zeros([BR, BL], tl.float32)
+        z_row = z_ptr + first * J
         if J <= BJ:
             out = hidden_part(
-                x, w1, w2, out, b1_ptr, z_ptr, r, rows, 0, out_ptr, J, KEEP, GIVEN, FIRST, PRODUCT, BJ
+                x, w1, w2, out, b1_ptr, z_row, i, left, 0, out_ptr, J, KEEP, GIVEN, FIRST, PRODUCT, BJ
             )
         else:
             for start in range(0, J, BJ):
                 w1, w2 = weights_of(w1_ptr, w2_ptr, start, x_ptr, out_ptr, K, J, L, GIVEN, BK, BJ, BL)
                 out = hidden_part(
-                    x, w1, w2, out, b1_ptr, z_ptr, r, rows, start, out_ptr, J, KEEP, GIVEN, FIRST, PRODUCT, BJ
+                    x, w1, w2, out, b1_ptr, z_row, i, left, start, out_ptr, J, KEEP, GIVEN, FIRST, PRODUCT, BJ
                 )
         if BIASED:
             out += tl.load(b2_ptr + o, mask=o < L, other=0.0)[None, :]
-        tl.store(out_ptr + r[:, None] * L + o[None, :], out, mask=rows & (o < L)[None, :])
+        store_rows(out_ptr + first * L, out, i, o, left, L, BL)
 
 
 @triton.jit
@@ -115,20 +118,19 @@ def weights_of(
 
 @triton.jit
 def hidden_part(
-    x, w1, w2, out, b1_ptr, z_ptr, r, rows, start, out_ptr,
+    x, w1, w2, out, b1_ptr, z_ptr, i, rows, start, out_ptr,
     J: tl.constexpr, KEEP: tl.constexpr, GIVEN: tl.constexpr, FIRST: tl.constexpr, PRODUCT: tl.constexpr,
     BJ: tl.constexpr,
 ):  # fmt: skip
-    """`out` with the part of some hidden columns added."""
+    """`out` with the part of some hidden columns added; `z_ptr` is where those of row i = 0 begin."""
     kind = out_ptr.dtype.element_ty
     j = start + tl.arange(0, BJ)
-    place, inside = z_ptr + r[:, None] * J + j[None, :], rows & (j < J)[None, :]
     if GIVEN:
-        z = tl.load(place, mask=inside, other=0.0)
+        z = load_rows(z_ptr, i, j, rows, J, BJ)
     else:
         z = multiply(x, w1, tl.load(b1_ptr + j, mask=j < J, other=0.0)[None, :], FIRST).to(kind)
     if KEEP:
-        tl.store(place, z, mask=inside)
+        store_rows(z_ptr, z, i, j, rows, J, BJ)
     return multiply(gelu(z.to(tl.float32)).to(kind), w2, out, PRODUCT)
 
 
@@ -159,20 +161,18 @@ def _hidden_back(
     follow(EARLY)
     chunks: tl.constexpr = (J + BJ - 1) // BJ
     tile = tl.program_id(0) // chunks
-    r = (tile * BR + tl.arange(0, BR)).to(tl.int64)
+    first = tl.cast(tile, tl.int64) * BR
+    left, i = tl.minimum(R - first, BR).to(tl.int32), tl.arange(0, BR)
     j = (tl.program_id(0) % chunks) * BJ + tl.arange(0, BJ)
-    rows, columns = (r < R)[:, None], (j < J)[None, :]
     d = tl.zeros([BR, BJ], tl.float32)
     for start in range(0, L, BL):
         o = start + tl.arange(0, BL)
-        d_out = tl.load(d_out_ptr + r[:, None] * L + o[None, :], mask=rows & (o < L)[None, :], other=0.0)
-        w = tl.load(w_ptr + o[:, None] * J + j[None, :], mask=(o < L)[:, None] & columns, other=0.0)
+        d_out, w = load_rows(d_out_ptr + first * L, i, o, left, L, BL), load_rows(w_ptr, o, j, L, J, BJ)
         d = multiply(d_out, w, d, PRODUCT)
-    place = r[:, None] * J + j[None, :]
-    hidden, slope = gelu_and_slope(tl.load(z_ptr + place, mask=rows & columns, other=0.0).to(tl.float32))
-    d *= slope
-    tl.store(d_ptr + place, d, mask=rows & columns)
-    tl.store(hidden_ptr + place, hidden, mask=rows & columns)
+    hidden, slope = gelu_and_slope(load_rows(z_ptr + first * J, i, j, left, J, BJ).to(tl.float32))
+    hidden, d = hidden + 0.0 * d, d * slope  # lies as d does: else the compiler would work both out twice
+    store_rows(d_ptr + first * J, d, i, j, left, J, BJ)
+    store_rows(hidden_ptr + first * J, hidden, i, j, left, J, BJ)
     tl.store(part_ptr + tile * J + j, tl.sum(d, axis=0), mask=j < J)
 
 
