@@ -17,8 +17,7 @@ from torch.nn import functional as F
 def convolve(x: Tensor, weight: Tensor, grid: tuple[int, ...]) -> Tensor:
     """The convolution (B, N, L) with `weight` (L, W, 3, 3 …)."""
     if not by_taps(x):
-        library = F.conv2d if len(grid) == 2 else F.conv3d
-        return library(_image(x, grid), weight, padding=1).movedim(1, -1).flatten(1, -2)
+        return by_library(x, weight, None, grid)
     rows = _bordered(x, grid)
     out = rows.new_zeros(len(rows), len(weight))
     for tap, inner, shifted in _taps(len(rows), grid):
@@ -26,6 +25,11 @@ def convolve(x: Tensor, weight: Tensor, grid: tuple[int, ...]) -> Tensor:
     sides = [side + 2 for side in grid]
     inside = out.unflatten(0, (len(x), *sides))[:, *(slice(1, -1) for _ in grid)]
     return inside.flatten(1, -2)
+
+
+def by_library(x: Tensor, weight: Tensor, bias: Tensor | None, grid: tuple[int, ...]) -> Tensor:
+    library = F.conv2d if len(grid) == 2 else F.conv3d
+    return library(_image(x, grid), weight, bias, padding=1).movedim(1, -1).flatten(1, -2)
 
 
 def weight_gradient(d_out: Tensor, x: Tensor, weight: Tensor, grid: tuple[int, ...]) -> Tensor:

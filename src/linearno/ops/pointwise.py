@@ -14,13 +14,12 @@ from torch.nn import functional as F
 
 from linearno.ops.beside import note_joint_use
 from linearno.ops.choice import computes_in, takes_kernel
+from linearno.ops.convolve import by_library
 
 Features = Float[Tensor, "*rows W"]
 MOST_HIDDEN = 1024
 WIDEST = 256  # inputs and outputs of the fused MLP: a tile holds whole rows
-JOINED = (
-    128  # outputs of a branch that ends in the kernel of its norm: a wider tile leaves no room for a second
-)
+JOINED = 128  # outputs of a branch that ends in the kernel of its norm: two wider tiles find no room
 
 
 class Branch(NamedTuple):
@@ -187,9 +186,7 @@ def grid_conv(
         from linearno.ops.fused_layers import FusedConv
 
         return FusedConv.apply(x.to(computes_in(x)).contiguous(), weight, bias, grid)
-    library = F.conv2d if len(grid) == 2 else F.conv3d
-    image = x.unflatten(-2, grid).movedim(-1, 1)
-    return library(image, weight, bias, padding=1).movedim(1, -1).flatten(1, -2)
+    return by_library(x, weight, bias, grid)
 
 
 def _takes_mlp(x: Tensor, w1: Tensor, w2: Tensor) -> bool:

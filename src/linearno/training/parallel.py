@@ -61,7 +61,8 @@ def _start(device: str) -> CountUp:
     """Start the process group; the answer counts how often all processes together used a key."""
     backend = "cpu:gloo,cuda:nccl" if device != "cpu" and torch.cuda.is_available() else "gloo"
     try:
-        store, rank, count = next(dist.rendezvous("env://", timeout=TIMEOUT))  # type: ignore[attr-defined]
+        meeting = dist.rendezvous("env://", timeout=TIMEOUT)  # type: ignore[attr-defined]  # not in its stubs
+        store, rank, count = next(meeting)
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]

@@ -21,6 +21,7 @@ from linearno.ops.kernels.launch import (
     processors,
     product_precision,
     store_rows,
+    tile_of,
 )
 from linearno.ops.kernels.mlp import (
     gelu,
@@ -35,6 +36,7 @@ from linearno.ops.kernels.norm import add_rows, norm_backward, standardise, stan
 
 CHUNK = 128  # hidden columns at once
 FEW_ROWS, FEW_INPUTS = 8192, 128  # of a branch that is one kernel with its norm
+# So many rows and warps that two programs share a processor: counted in registers, not measured.
 JOIN = {"BR": 64, "BK": 64, "num_warps": 8, "num_stages": 2}
 
 
@@ -47,9 +49,8 @@ def _branch(
 ):  # fmt: skip
     """h + rest + offset + the branch of x, what rounding that left, and its norm. J = 0: one linear map."""
     follow(EARLY)
-    first = tl.program_id(0).to(tl.int64) * BR
-    left, i = tl.minimum(R - first, BR).to(tl.int32), tl.arange(0, BR)
-    k, o = tl.arange(0, BK), tl.arange(0, BL)
+    first, left = tile_of(tl.program_id(0), R, BR)
+    i, k, o = tl.arange(0, BR), tl.arange(0, BK), tl.arange(0, BL)
     x = load_rows(x_ptr + first * K, i, k, left, K, BK)
     h = load_rows(h_ptr + first * L, i, o, left, L, BL).to(tl.float32)
     h += load_rows(rest_ptr + first * L, i, o, left, L, BL).to(tl.float32)
@@ -74,8 +75,8 @@ def _join(
 ):  # fmt: skip
     """What `_branch` gives, of x wᵀ or GELU(x) wᵀ."""
     follow(EARLY)
-    first = tl.program_id(0).to(tl.int64) * BR
-    left, i, o = tl.minimum(R - first, BR).to(tl.int32), tl.arange(0, BR), tl.arange(0, BL)
+    first, left = tile_of(tl.program_id(0), R, BR)
+    i, o = tl.arange(0, BR), tl.arange(0, BL)
     h = tl.zeros([BR, BL], tl.float32)
     for start in range(0, K, BK):
         k = start + tl.arange(0, BK)
@@ -118,9 +119,8 @@ def _branch_back(
     """The gradients of the stream and of x; of the hidden layer that before GELU, and beside it the layer
     after GELU. A tile's parts of the gradients of gain, shift, offset and the first bias are side by side."""
     follow(EARLY)
-    first = tl.program_id(0).to(tl.int64) * BR
-    left, i = tl.minimum(R - first, BR).to(tl.int32), tl.arange(0, BR)
-    k, o = tl.arange(0, BK), tl.arange(0, BL)
+    first, left = tile_of(tl.program_id(0), R, BR)
+    i, k, o = tl.arange(0, BR), tl.arange(0, BK), tl.arange(0, BL)
     inside = (i < left)[:, None] & (o < L)[None, :]
     h = load_rows(h_ptr + first * L, i, o, left, L, BL).to(tl.float32)
     mean = tl.load(moment_ptr + 2 * first + 2 * i, mask=i < left, other=0.0)
@@ -189,10 +189,10 @@ def branch_forward(
         )  # fmt: skip
         return total, left, out, moments, z
     z = h.new_empty(rows, 0) if first is None else hidden_layer(x, *first, x.dtype, product)
-    last, width = (x if first is None else z), pad(outputs)
+    last = x if first is None else z
     _join[(-(-rows // JOIN["BR"]),)](
         last, w2, h, rest, offset, gain, shift, total, left, out, moments, rows, eps,
-        last.shape[1], outputs, first is not None, product, BL=width, **JOIN, **early(x.device),
+        last.shape[1], outputs, first is not None, product, BL=pad(outputs), **JOIN, **early(x.device),
     )  # fmt: skip
     return total, left, out, moments, z
 

@@ -93,22 +93,47 @@ def multiply(a, b, more, PRODUCT: tl.constexpr):
 
 
 @triton.jit
+def tile_of(tile, R, BR: tl.constexpr):
+    """Where a tile of rows begins, and how many it has."""
+    first = tl.cast(tile, tl.int64) * BR
+    return first, tl.minimum(R - first, BR).to(tl.int32)
+
+
+@triton.jit
 def load_rows(ptr, i, k, rows, K: tl.constexpr, BK: tl.constexpr):
     """Numbers k of rows i, zero where there are no more. Row 0 begins at `ptr`: places after it are 32-bit
     numbers. k is a tile's side, or begins at a multiple of it."""
-    place = ptr + i[:, None] * K + k[None, :]
-    if K % BK == 0:
-        return tl.load(place, mask=(i < rows)[:, None], other=0.0)
-    return tl.load(place, mask=(i < rows)[:, None] & (k < K)[None, :], other=0.0)
+    return load_inside(ptr + i[:, None] * K + k[None, :], i, k, rows, True, K, BK)
 
 
 @triton.jit
 def store_rows(ptr, values, i, k, rows, K: tl.constexpr, BK: tl.constexpr):
-    place = ptr + i[:, None] * K + k[None, :]
+    store_inside(ptr + i[:, None] * K + k[None, :], values, i, k, rows, True, K, BK)
+
+
+@triton.jit
+def load_inside(place, i, k, rows, LAST: tl.constexpr, K: tl.constexpr, BK: tl.constexpr):
+    """What lies at places (i, k), zero outside of the rows and K columns: only the LAST tile has fewer rows
+    than its side."""
+    if LAST and K % BK == 0:
+        return tl.load(place, mask=(i < rows)[:, None], other=0.0)
+    if LAST:
+        return tl.load(place, mask=(i < rows)[:, None] & (k < K)[None, :], other=0.0)
     if K % BK == 0:
+        return tl.load(place)
+    return tl.load(place, mask=(k < K)[None, :], other=0.0)
+
+
+@triton.jit
+def store_inside(place, values, i, k, rows, LAST: tl.constexpr, K: tl.constexpr, BK: tl.constexpr):
+    if LAST and K % BK == 0:
         tl.store(place, values, mask=(i < rows)[:, None])
-    else:
+    elif LAST:
         tl.store(place, values, mask=(i < rows)[:, None] & (k < K)[None, :])
+    elif K % BK == 0:
+        tl.store(place, values)
+    else:
+        tl.store(place, values, mask=(k < K)[None, :])
 
 
 @cache

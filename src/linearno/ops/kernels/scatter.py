@@ -122,9 +122,7 @@ def _scatter_back(
     d_x_ptr += row * D
     d_out_ptr += row * E
     level_ptr += row
-    for start in range(
-        0, end - begin, BN
-    ):  # whole tiles too with masks: a loop for them takes more registers
+    for start in range(0, end - begin, BN):  # all with masks: a loop without would take more registers
         n = start + tl.arange(0, BN)
         x = load_tile(x_ptr, n, end - begin, H, D, True, BD)
         d_out = load_tile(d_out_ptr, n, end - begin, H, E, True, BE).to(kind)

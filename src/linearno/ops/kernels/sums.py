@@ -8,7 +8,15 @@ import triton.language as tl
 from torch import Tensor
 
 from linearno.ops.beside import beside
-from linearno.ops.kernels.launch import early, follow, pad, processors, product_precision
+from linearno.ops.kernels.launch import (
+    early,
+    follow,
+    load_inside,
+    pad,
+    processors,
+    product_precision,
+    store_inside,
+)
 
 # Points of a tile, warps that share it, programs for each processor: enough to hide the wait for memory, and
 # all at once. Measured on an H200 in bf16, where slices × head width is at most SMALL.
@@ -87,33 +95,18 @@ def run_of(part, N, BN: tl.constexpr):
 
 
 @triton.jit
-def load_tile(
-    ptr, n, end, H: tl.constexpr, D: tl.constexpr, LAST: tl.constexpr, BD: tl.constexpr,
-):  # fmt: skip
+def load_tile(ptr, n, end, H: tl.constexpr, D: tl.constexpr, LAST: tl.constexpr, BD: tl.constexpr):
     """The features (n, D) of a head at places n of a run that begins at `ptr`; zero from `end` on, which only
     the LAST tile reaches. Places are 32-bit numbers: there are so many runs that no memory holds longer
     ones."""
     d = tl.arange(0, BD)
-    place = ptr + n[:, None] * (H * D) + d[None, :]
-    if LAST:
-        return tl.load(place, mask=(n < end)[:, None] & (d < D)[None, :], other=0.0)
-    if D < BD:
-        return tl.load(place, mask=(d < D)[None, :], other=0.0)
-    return tl.load(place)
+    return load_inside(ptr + n[:, None] * (H * D) + d[None, :], n, d, end, LAST, D, BD)
 
 
 @triton.jit
-def store_tile(
-    ptr, tile, n, end, H: tl.constexpr, D: tl.constexpr, LAST: tl.constexpr, BD: tl.constexpr,
-):  # fmt: skip
+def store_tile(ptr, tile, n, end, H: tl.constexpr, D: tl.constexpr, LAST: tl.constexpr, BD: tl.constexpr):
     d = tl.arange(0, BD)
-    place = ptr + n[:, None] * (H * D) + d[None, :]
-    if LAST:
-        tl.store(place, tile, mask=(n < end)[:, None] & (d < D)[None, :])
-    elif D < BD:
-        tl.store(place, tile, mask=(d < D)[None, :])
-    else:
-        tl.store(place, tile)
+    store_inside(ptr + n[:, None] * (H * D) + d[None, :], tile, n, d, end, LAST, D, BD)
 
 
 @triton.jit
