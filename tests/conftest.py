@@ -23,6 +23,7 @@ if not torch.cuda.is_available():  # read when triton is imported: kernels then 
 
 # after the hook, which must see them come
 from linearno.core.config import override  # noqa: E402
+from linearno.core.device import set_matmul_precision  # noqa: E402
 from linearno.data import DATASETS  # noqa: E402
 from linearno.experiment import RunConfig, run  # noqa: E402
 from linearno.recipes import RECIPES  # noqa: E402
@@ -37,6 +38,12 @@ TINY = [
     "model.slices=6",
     "training.epochs=3",
 ]
+
+
+@pytest.fixture(autouse=True)
+def exact_products():
+    """PyTorch's convolutions on CUDA are tf32 unless told otherwise, and a run before may have told."""
+    set_matmul_precision("fp32")
 
 
 @pytest.fixture(scope="session")

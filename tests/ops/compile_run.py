@@ -46,9 +46,8 @@ def layers(kind):
     norm.norm_forward(h, h if split else None, h, gain, gain, gain, 1e-5, kind, split)
     norm.norm_backward(h, moments, gain, h, h, (kind, kind), True)
     _, z = mlp.mlp_forward(h, square, gain, square, gain, True)
-    mlp.hidden_backward(h, square, z)
     mlp.gelu_backward_(z, h)
-    for branch.FEW_ROWS in (rows, 0) if split else ():
+    if split:
         branch.branch_forward(h, h, h, gain, gain, gain, 1e-5, (square, gain), square)
         branch.branch_forward(h, h, h, gain, gain, gain, 1e-5, None, square)
         branch.branch_backward(h, moments, gain, h, h, h, z, square, square, None)

@@ -3,7 +3,7 @@ from compiling import compiled
 
 pytest.importorskip("triton")
 LAYERS = {"_norm", "_norm_back", "_mlp", "_gelu_back", "_add_parts"}
-BRANCHES = {"_branch", "_branch_back", "_join", "_hidden_back"}
+BRANCHES = {"_branch", "_branch_back"}
 ATTENTION = {"_gather", "_gather_back", "_merge", "_scatter", "_scatter_back", "_mix", "_mix_back"}
 
 

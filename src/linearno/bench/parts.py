@@ -10,9 +10,7 @@ from linearno.bench.timing import Work
 # The first pattern that a kernel's name contains decides.
 PATTERNS = {
     "_norm": "norm",
-    "_join": "norm",
     "_branch": "norm",
-    "_hidden_back": "MLP",
     "_mlp": "MLP",
     "_gelu": "MLP",
     "_gather": "attention",

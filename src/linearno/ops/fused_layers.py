@@ -187,12 +187,10 @@ class FusedMlp(torch.autograd.Function):
         from linearno.ops.kernels import mlp
 
         x, w1, w2, z = ctx.saved_tensors
-        d_z, (d_w1, d_b1, d_w2, *d_b2) = mlp.mlp_backward(
-            x, w2, z, d_out.reshape(-1, len(w2)), ctx.biased, ctx.leaves
+        d_x, d_w1, d_b1, d_w2, *d_b2 = mlp.mlp_backward(
+            x, w1, w2, z, d_out.reshape(-1, len(w2)), ctx.needs_input_grad[0], ctx.biased, ctx.leaves
         )
-        d_x = None
-        if ctx.needs_input_grad[0]:
-            d_x = (d_z.to(w1.dtype) @ w1).to(x.dtype).view(*d_out.shape[:-1], x.shape[-1])
+        d_x = None if d_x is None else d_x.view(*d_out.shape[:-1], x.shape[-1])
         return d_x, *join(x.device, ctx.leaves, d_w1, d_b1, d_w2, _first(d_b2)), None, None
 
 

@@ -18,8 +18,8 @@ from linearno.ops.convolve import by_library
 
 Features = Float[Tensor, "*rows W"]
 MOST_HIDDEN = 1024
+FEW_ROWS, NARROW = 8192, 128  # that a branch and the norm after it are one kernel for
 WIDEST = 256  # inputs and outputs of the fused MLP: a tile holds whole rows
-JOINED = 128  # outputs of a branch that ends in the kernel of its norm: two wider tiles find no room
 
 
 class Branch(NamedTuple):
@@ -70,7 +70,7 @@ def add_norm(
     all: its gradients are then bf16 too, and half the bytes.
     """
     h, rest, branch, offset = stream
-    if isinstance(branch, Branch) and rest is not None and offset is not None and _joins(branch, h):
+    if isinstance(branch, Branch) and rest is not None and offset is not None and _is_small(branch, h):
         from linearno.ops.fused_layers import FusedBranch
 
         w1, b1 = branch.first or (None, None)
@@ -102,12 +102,12 @@ def norm_adds_bias(x: Features, bias: Tensor) -> bool:
     return _fused("norm", x, bias)
 
 
-def _joins(branch: Branch, h: Tensor) -> bool:
-    """Whether a branch ends in the kernel of the norm after it."""
-    outputs, hidden = branch.last.shape
-    fits = outputs <= JOINED and hidden <= MOST_HIDDEN
+def _is_small(branch: Branch, h: Tensor) -> bool:
+    """Whether one kernel takes a branch and the norm after it: rows and numbers in them are few."""
+    (outputs, hidden), inputs = branch.last.shape, branch.x.shape[-1]
+    few = branch.x.shape[:-1].numel() <= FEW_ROWS and max(outputs, inputs) <= NARROW
     halves = h.dtype == computes_in(h) == torch.bfloat16 and branch.x.dtype in (torch.bfloat16, torch.float32)
-    return fits and halves and _fused("branch", h, branch.last)
+    return few and halves and hidden <= MOST_HIDDEN and _fused("branch", h, branch.last)
 
 
 def norm_linear(

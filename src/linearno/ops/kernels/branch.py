@@ -1,9 +1,7 @@
-"""A branch of the residual stream with the norm that adds it. Axes: R rows, K inputs, J hidden, L outputs.
+"""A branch of the residual stream with the norm that adds it: one kernel forth and one back, for few rows,
+where launches are what counts. Axes: R rows, K inputs, J hidden, L outputs.
 
 The branch is one linear map, or Linear, GELU, Linear. The stream is kept as two bf16 numbers, as in `norm`.
-Of few rows, where launches are what counts, it is one kernel forth and one back. Of many, where memory is,
-what the branch gives goes into the sum without being written: its last product ends in the norm. The way back
-is there that of the norm, and then that of the branch.
 """
 
 import torch
@@ -23,21 +21,10 @@ from linearno.ops.kernels.launch import (
     store_rows,
     tile_of,
 )
-from linearno.ops.kernels.mlp import (
-    gelu,
-    gelu_and_slope,
-    hidden_layer,
-    hidden_part,
-    mlp_backward,
-    weight_gradients,
-    weights_of,
-)
-from linearno.ops.kernels.norm import add_rows, norm_backward, standardise, standardise_back
+from linearno.ops.kernels.mlp import gelu_and_slope, hidden_part, weight_gradients, weights_of
+from linearno.ops.kernels.norm import add_rows, standardise, standardise_back
 
 CHUNK = 128  # hidden columns at once
-FEW_ROWS, FEW_INPUTS = 8192, 128  # of a branch that is one kernel with its norm
-# So many rows and warps that two programs share a processor: counted in registers, not measured.
-JOIN = {"BR": 64, "BK": 64, "num_warps": 8, "num_stages": 2}
 
 
 @triton.jit
@@ -64,49 +51,15 @@ def _branch(
                 x, w1, w2, h, b1_ptr, z_ptr + first * J, i, left, start, out_ptr, J, True, False, PRODUCT,
                 PRODUCT, BJ,
             )  # fmt: skip
-    _close(h, first, left, gain_ptr, shift_ptr, sum_ptr, left_ptr, out_ptr, moment_ptr, eps, L, BR, BL)
-
-
-@triton.jit
-def _join(
-    x_ptr, w_ptr, h_ptr, rest_ptr, offset_ptr, gain_ptr, shift_ptr, sum_ptr, left_ptr, out_ptr, moment_ptr,
-    R, eps, K: tl.constexpr, L: tl.constexpr, GELU: tl.constexpr, PRODUCT: tl.constexpr,
-    BR: tl.constexpr, BK: tl.constexpr, BL: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """What `_branch` gives, of x wᵀ or GELU(x) wᵀ."""
-    follow(EARLY)
-    first, left = tile_of(tl.program_id(0), R, BR)
-    i, o = tl.arange(0, BR), tl.arange(0, BL)
-    h = tl.zeros([BR, BL], tl.float32)
-    for start in range(0, K, BK):
-        k = start + tl.arange(0, BK)
-        x = load_rows(x_ptr + first * K, i, k, left, K, BK)
-        if GELU:
-            x = gelu(x.to(tl.float32)).to(x_ptr.dtype.element_ty)
-        w = load_rows(w_ptr, o, k, L, K, BK)
-        h = multiply(x, tl.trans(w), h, PRODUCT)
-    h += load_rows(h_ptr + first * L, i, o, left, L, BL).to(tl.float32)
-    h += load_rows(rest_ptr + first * L, i, o, left, L, BL).to(tl.float32)
-    h += tl.load(offset_ptr + o, mask=o < L, other=0.0)[None, :]
-    _close(h, first, left, gain_ptr, shift_ptr, sum_ptr, left_ptr, out_ptr, moment_ptr, eps, L, BR, BL)
-
-
-@triton.jit
-def _close(
-    h, first, rows, gain_ptr, shift_ptr, sum_ptr, left_ptr, out_ptr, moment_ptr, eps,
-    L: tl.constexpr, BR: tl.constexpr, BL: tl.constexpr,
-):  # fmt: skip
-    """Write the stream h from row `first` on, what rounding it left, its norm and its moments."""
-    i, o = tl.arange(0, BR), tl.arange(0, BL)
-    store_rows(sum_ptr + first * L, h, i, o, rows, L, BL)
+    store_rows(sum_ptr + first * L, h, i, o, left, L, BL)
     rest = h - h.to(sum_ptr.dtype.element_ty).to(tl.float32)
-    store_rows(left_ptr + first * L, rest, i, o, rows, L, BL)
-    unit, mean, scale = standardise(h, (i < rows)[:, None] & (o < L)[None, :], eps, L)
-    tl.store(moment_ptr + 2 * first + 2 * i, mean, mask=i < rows)
-    tl.store(moment_ptr + 2 * first + 2 * i + 1, scale, mask=i < rows)
+    store_rows(left_ptr + first * L, rest, i, o, left, L, BL)
+    unit, mean, scale = standardise(h, (i < left)[:, None] & (o < L)[None, :], eps, L)
+    tl.store(moment_ptr + 2 * first + 2 * i, mean, mask=i < left)
+    tl.store(moment_ptr + 2 * first + 2 * i + 1, scale, mask=i < left)
     gain = tl.load(gain_ptr + o, mask=o < L, other=0.0)
     shift = tl.load(shift_ptr + o, mask=o < L, other=0.0)
-    store_rows(out_ptr + first * L, unit * gain[None, :] + shift[None, :], i, o, rows, L, BL)
+    store_rows(out_ptr + first * L, unit * gain[None, :] + shift[None, :], i, o, left, L, BL)
 
 
 @triton.jit
@@ -158,13 +111,14 @@ def _branch_back(
 
 
 def _tile(rows: int, inputs: int, hidden: int, outputs: int, device: torch.device) -> dict[str, int]:
-    few = rows <= 16 * processors(device)
+    """As many rows as leave every processor a tile. Measured on an H200."""
+    filled = rows // processors(device)
     return {
-        "BR": 16 if few else 32,
+        "BR": 16 if filled <= 16 else 32 if filled <= 32 else 64,
         "BK": pad(inputs),
         "BJ": min(CHUNK, pad(hidden)),
         "BL": pad(outputs),
-        "num_warps": 4 if few else 8,
+        "num_warps": 4,
         "num_stages": 2,
     }
 
@@ -179,20 +133,11 @@ def branch_forward(
     hidden = 0 if first is None else w2.shape[1]
     total, left, out = (torch.empty_like(h) for _ in range(3))
     moments = h.new_empty(rows, 2, dtype=torch.float32)
-    product = product_precision(x)
-    if rows <= FEW_ROWS and inputs <= FEW_INPUTS:
-        tile, z = _tile(rows, inputs, hidden, outputs, x.device), h.new_empty(rows, hidden)
-        w1, b1 = first or (w2, gain)
-        _branch[(-(-rows // tile["BR"]),)](
-            x, w1, b1, w2, h, rest, offset, gain, shift, z, total, left, out, moments, rows, eps,
-            inputs, hidden, outputs, product, **tile, **early(x.device),
-        )  # fmt: skip
-        return total, left, out, moments, z
-    z = h.new_empty(rows, 0) if first is None else hidden_layer(x, *first, x.dtype, product)
-    last = x if first is None else z
-    _join[(-(-rows // JOIN["BR"]),)](
-        last, w2, h, rest, offset, gain, shift, total, left, out, moments, rows, eps,
-        last.shape[1], outputs, first is not None, product, BL=pad(outputs), **JOIN, **early(x.device),
+    tile, z = _tile(rows, inputs, hidden, outputs, x.device), h.new_empty(rows, hidden)
+    w1, b1 = first or (w2, gain)
+    _branch[(-(-rows // tile["BR"]),)](
+        x, w1, b1, w2, h, rest, offset, gain, shift, z, total, left, out, moments, rows, eps,
+        inputs, hidden, outputs, product_precision(x), **tile, **early(x.device),
     )  # fmt: skip
     return total, left, out, moments, z
 
@@ -204,8 +149,6 @@ def branch_backward(
     """Gradients of x, of the stream, and those of offset, gain, shift, then of the branch's weights: w1 and
     b1 where there are any, w2."""
     (rows, inputs), (outputs, hidden) = x.shape, (len(w2), z.shape[1])
-    if rows > FEW_ROWS or inputs > FEW_INPUTS:
-        return _back_in_turn(h, moments, gain, d_out, along, x, z, w1, w2, leaves)
     tile = _tile(rows, inputs, hidden, outputs, x.device)
     tiles = -(-rows // tile["BR"])
     d_h, d_x, d_z, after = (torch.empty_like(each) for each in (h, x, z, z))
@@ -224,18 +167,3 @@ def branch_backward(
         return *small, *weight_gradients(d_z, x, False), d_b1, *weight_gradients(d_h, after, False)
 
     return d_x, d_h, beside(work, parts, d_h, x, d_z, after, leaves=leaves)
-
-
-def _back_in_turn(
-    h: Tensor, moments: Tensor, gain: Tensor, d_out: Tensor, along: Tensor | None, x: Tensor, z: Tensor,
-    w1: Tensor | None, w2: Tensor, leaves: Leaves,
-) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:  # fmt: skip
-    d_h, _, (d_gain, d_shift, d_offset) = norm_backward(
-        h, moments, gain, d_out, along, (h.dtype, h.dtype), True, leaves
-    )
-    small = d_offset, d_gain, d_shift
-    if w1 is None:
-        of_branch = beside(lambda: weight_gradients(d_h, x, False), d_h, x, leaves=leaves)
-        return d_h @ w2, d_h, (*small, *of_branch)
-    d_z, of_branch = mlp_backward(x, w2, z, d_h, False, leaves)
-    return d_z @ w1, d_h, (*small, *of_branch)

@@ -28,8 +28,6 @@ from linearno.ops.kernels.norm import AHEAD, add_rows, column_sums
 SLOPE = tl.constexpr(0.3275911 * 0.7071067811865476)  # of the series' variable
 STEEP = tl.constexpr(-0.5 * 1.4426950408889634)  # exp(−z²/2) as a power of two
 DENSITY = tl.constexpr(0.3989422804014327)  # of the normal distribution at zero
-# The largest tile of the way back through GELU that fits the registers; not measured.
-HIDDEN_BACK = {"BR": 128, "BL": 64, "BJ": 128, "num_warps": 8, "num_stages": 3}
 
 
 @triton.jit
@@ -152,32 +150,6 @@ def _product(
 
 
 @triton.jit
-def _hidden_back(
-    d_out_ptr, w_ptr, z_ptr, d_ptr, hidden_ptr, part_ptr, R,
-    L: tl.constexpr, J: tl.constexpr, PRODUCT: tl.constexpr,
-    BR: tl.constexpr, BL: tl.constexpr, BJ: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """What `_gelu_back` gives, with the product before it: the gradient of the hidden layer is never written.
-    A program takes some columns of a tile of rows; those of the same rows follow each other."""
-    follow(EARLY)
-    chunks: tl.constexpr = (J + BJ - 1) // BJ
-    tile = tl.program_id(0) // chunks
-    first, left = tile_of(tile, R, BR)
-    i = tl.arange(0, BR)
-    j = (tl.program_id(0) % chunks) * BJ + tl.arange(0, BJ)
-    d = tl.zeros([BR, BJ], tl.float32)
-    for start in range(0, L, BL):
-        o = start + tl.arange(0, BL)
-        d_out, w = load_rows(d_out_ptr + first * L, i, o, left, L, BL), load_rows(w_ptr, o, j, L, J, BJ)
-        d = multiply(d_out, w, d, PRODUCT)
-    hidden, slope = gelu_and_slope(load_rows(z_ptr + first * J, i, j, left, J, BJ).to(tl.float32))
-    hidden, d = hidden + 0.0 * d, d * slope  # lies as d does: else the compiler would work both out twice
-    store_rows(d_ptr + first * J, d, i, j, left, J, BJ)
-    store_rows(hidden_ptr + first * J, hidden, i, j, left, J, BJ)
-    tl.store(part_ptr + tile * J + j, tl.sum(d, axis=0), mask=j < J)
-
-
-@triton.jit
 def _gelu_back(
     z_ptr, d_ptr, hidden_ptr, part_ptr, R, J: tl.constexpr,
     BR: tl.constexpr, BJ: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr,
@@ -260,11 +232,13 @@ def hidden_layer(x: Tensor, w: Tensor, b: Tensor, kind: torch.dtype, product: st
 
 
 def mlp_backward(
-    x: Tensor, w2: Tensor, z: Tensor, d_out: Tensor, biased: bool, leaves: Leaves = None
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The gradient of z, and those of w1, b1, w2 and, where there is one, b2."""
+    x: Tensor, w1: Tensor, w2: Tensor, z: Tensor, d_out: Tensor, want_x: bool, biased: bool,
+    leaves: Leaves = None,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Gradients of x (None unless wanted), w1, b1, w2 and, where there is one, b2."""
     d_out = d_out.to(z.dtype)
-    d_z, hidden, parts = hidden_backward(d_out, w2, z)
+    d_z = d_out @ w2
+    hidden, parts = gelu_backward_(z, d_z)
     small = beside(
         lambda: (
             *weight_gradients(d_z, x.to(z.dtype), False),
@@ -274,27 +248,7 @@ def mlp_backward(
         *(d_z, x, d_out, hidden, parts),
         leaves=leaves,
     )
-    return d_z, small
-
-
-def hidden_backward(d_out: Tensor, w2: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(the gradient of z, GELU of z, partial column sums of the gradient), given that of GELU(z) w2ᵀ."""
-    if z.dtype != torch.bfloat16:
-        d_z = d_out @ w2
-        return d_z, *gelu_backward_(z, d_z)
-    (rows, hidden), outputs = z.shape, len(w2)
-    tile = HIDDEN_BACK | {
-        "BJ": min(HIDDEN_BACK["BJ"], pad(hidden)),
-        "BL": min(HIDDEN_BACK["BL"], pad(outputs)),
-    }
-    tiles = -(-rows // tile["BR"])
-    d_z, after = torch.empty_like(z), torch.empty_like(z)
-    parts = z.new_empty(tiles, hidden, dtype=torch.float32)
-    _hidden_back[(tiles * -(-hidden // tile["BJ"]),)](
-        d_out.contiguous(), w2, z, d_z, after, parts, rows,
-        outputs, hidden, product_precision(z), **tile, **early(z.device),
-    )  # fmt: skip
-    return d_z, after, parts
+    return (d_z.to(w1.dtype) @ w1).to(x.dtype) if want_x else None, *small
 
 
 def gelu_backward_(z: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
