@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from linearno import CrossLinearNO, LinearNO, Transolver
+from linearno.models import cross_linearno
+from linearno.nn import skeleton
 from linearno.ops import Casts, backend, convolve
 from linearno.ops.beside import weights_beside
 
@@ -57,6 +59,20 @@ def test_a_model_answers_and_learns_the_same_with_kernels(kind):
     found = require_same(model, asked)
     with torch.no_grad(), backend("kernel"):
         torch.testing.assert_close(model(*asked), found, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["LinearNO on points", "Cross-LinearNO"])
+def test_a_stream_that_begins_in_bf16_is_that_which_add_norm_would_round_to_it(monkeypatch, kind):
+    model, *asked = build(kind)
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        out, gradients = answer(model, asked, "kernel")
+        for module in (skeleton, cross_linearno):
+            monkeypatch.setattr(module, "begin", lambda h, data: h.to(data.dtype))
+        rounded, others = answer(model, asked, "kernel")
+    assert torch.equal(out, rounded)
+    for name, gradient in gradients.items():
+        size = others[name].abs().max().item()  # Triton's interpreter cuts to bf16 where PyTorch rounds
+        torch.testing.assert_close(gradient, others[name], rtol=0, atol=2**-7 * size)
 
 
 @pytest.mark.parametrize("kind", ["Transolver on a grid", "Transolver on points"])

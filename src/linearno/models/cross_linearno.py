@@ -17,7 +17,7 @@ from linearno.nn import Linear, Mlp, ModelConfig, SliceAttention, Transformer
 from linearno.nn.layers import add_norm, pointwise
 from linearno.nn.skeleton import Block
 from linearno.ops import State
-from linearno.ops.pointwise import Stream
+from linearno.ops.pointwise import Stream, begin
 
 Observed = Float[Tensor, "B K X"]
 Values = Float[Tensor, "B K C_in"]
@@ -110,7 +110,7 @@ class CrossLinearNO(Transformer):
         if points.shape[-1] != self.sizes["coords"]:
             raise UserError(f"this model takes {self.sizes['coords']} coordinates, got {points.shape[-1]}")
         _require_finite("points", "coordinates", points)
-        return pointwise(self.place, points).to(points.dtype)  # the stream keeps the type of the data
+        return begin(pointwise(self.place, points), points)
 
 
 def _attention(cfg: CrossLinearNOConfig, key_stem: nn.Module | None = None) -> SliceAttention:

@@ -21,7 +21,7 @@ from linearno.nn.rollout import roll_out
 from linearno.nn.settings import ModelConfig, PointConfig, Unified
 from linearno.nn.slice_attention import SliceAttention
 from linearno.ops import Segments, State
-from linearno.ops.pointwise import Stream, norm_linear
+from linearno.ops.pointwise import Stream, begin, norm_linear
 from linearno.ops.segments import sizes_of, spread
 from linearno.ops.verbs import by_segment
 
@@ -254,7 +254,7 @@ class PointTransformer(Transformer):
                 f"{place.shape[-1]} of position and {0 if inputs is None else inputs.shape[-1]} of inputs"
             )
         shift = self.placeholder if inputs is None or self.always_placeholder else None
-        h = pointwise(lambda z: self.lift(z, shift), z).to(z.dtype)  # the stream keeps the type of the data
+        h = begin(pointwise(lambda z: self.lift(z, shift), z), z)
         if (time is None) != (self.time is None):
             raise UserError(f"this model takes {'no' if self.time is None else 'a'} time input")
         if self.time is None or time is None:

@@ -75,7 +75,7 @@ class FusedBranch(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, h: Tensor, rest: Tensor, offset: Tensor, gain: Tensor, shift: Tensor, eps: float,
+        ctx: Any, x: Tensor, h: Tensor, rest: Maybe, offset: Tensor, gain: Tensor, shift: Tensor, eps: float,
         w1: Maybe, b1: Maybe, w2: Tensor, leaves: Leaves,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         from linearno.ops.kernels.branch import branch_forward
@@ -83,9 +83,8 @@ class FusedBranch(torch.autograd.Function):
         rows, narrow1 = x.reshape(-1, x.shape[-1]), None if w1 is None else narrow(w1, x.dtype)
         narrow2 = narrow(w2, x.dtype)
         first = None if narrow1 is None or b1 is None else (narrow1, b1)
-        wide, finer = h.reshape(-1, h.shape[-1]), rest.reshape(-1, h.shape[-1])
         total, left, out, moments, z = branch_forward(
-            rows, wide, finer, offset, gain, shift, eps, first, narrow2
+            rows, h.reshape(-1, h.shape[-1]), _rows(rest, h), offset, gain, shift, eps, first, narrow2
         )
         ctx.save_for_backward(total, moments, gain, rows, z, narrow1, narrow2)
         ctx.leaves = leaves

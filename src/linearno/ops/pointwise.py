@@ -51,9 +51,10 @@ class Stream(NamedTuple):
     offset: Float[Tensor, "W"] | None = None
 
     def close(self) -> Features:
-        """The sum."""
+        """The sum, never in bf16."""
         parts = [part for part in (self.rest, self.made, self.offset) if part is not None]
-        return sum((part.float() for part in parts), start=self.h.float()) if parts else self.h
+        h = self.h.float() if parts or self.h.dtype == torch.bfloat16 else self.h
+        return sum((part.float() for part in parts), start=h)
 
     @property
     def made(self) -> Features | None:
@@ -70,7 +71,7 @@ def add_norm(
     all: its gradients are then bf16 too, and half the bytes.
     """
     h, rest, branch, offset = stream
-    if isinstance(branch, Branch) and rest is not None and offset is not None and _is_small(branch, h):
+    if isinstance(branch, Branch) and offset is not None and _is_small(branch, h):
         from linearno.ops.fused_layers import FusedBranch
 
         w1, b1 = branch.first or (None, None)
@@ -95,6 +96,12 @@ def add_norm(
     total = h if more is None else h + more
     total = total if offset is None else total + offset
     return Stream(total), F.layer_norm(total, gain.shape, gain, shift, eps)
+
+
+def begin(h: Features, data: Tensor) -> Features:
+    """h as a stream begins with it: in the type of the data, unless `add_norm` would round that to bf16."""
+    halves = h.dtype == computes_in(h) == torch.bfloat16 and torch.is_grad_enabled()
+    return h if halves and _fused("norm", h, data) else h.to(data.dtype)
 
 
 def norm_adds_bias(x: Features, bias: Tensor) -> bool:

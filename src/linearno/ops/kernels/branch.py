@@ -31,7 +31,7 @@ CHUNK = 128  # hidden columns at once
 def _branch(
     x_ptr, w1_ptr, b1_ptr, w2_ptr, h_ptr, rest_ptr, offset_ptr, gain_ptr, shift_ptr,
     z_ptr, sum_ptr, left_ptr, out_ptr, moment_ptr, R, eps,
-    K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, PRODUCT: tl.constexpr,
+    K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, REST: tl.constexpr, PRODUCT: tl.constexpr,
     BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """h + rest + offset + the branch of x, what rounding that left, and its norm. J = 0: one linear map."""
@@ -40,7 +40,8 @@ def _branch(
     i, k, o = tl.arange(0, BR), tl.arange(0, BK), tl.arange(0, BL)
     x = load_rows(x_ptr + first * K, i, k, left, K, BK)
     h = load_rows(h_ptr + first * L, i, o, left, L, BL).to(tl.float32)
-    h += load_rows(rest_ptr + first * L, i, o, left, L, BL).to(tl.float32)
+    if REST:
+        h += load_rows(rest_ptr + first * L, i, o, left, L, BL).to(tl.float32)
     h += tl.load(offset_ptr + o, mask=o < L, other=0.0)[None, :]
     if J == 0:
         h = multiply(x, tl.trans(load_rows(w2_ptr, o, k, L, K, BK)), h, PRODUCT)
@@ -124,7 +125,7 @@ def _tile(rows: int, inputs: int, hidden: int, outputs: int, device: torch.devic
 
 
 def branch_forward(
-    x: Tensor, h: Tensor, rest: Tensor, offset: Tensor, gain: Tensor, shift: Tensor, eps: float,
+    x: Tensor, h: Tensor, rest: Tensor | None, offset: Tensor, gain: Tensor, shift: Tensor, eps: float,
     first: tuple[Tensor, Tensor] | None, w2: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """(the sum, what rounding it left, its norm, its moments, the hidden layer before GELU: empty where there
@@ -136,8 +137,8 @@ def branch_forward(
     tile, z = _tile(rows, inputs, hidden, outputs, x.device), h.new_empty(rows, hidden)
     w1, b1 = first or (w2, gain)
     _branch[(-(-rows // tile["BR"]),)](
-        x, w1, b1, w2, h, rest, offset, gain, shift, z, total, left, out, moments, rows, eps,
-        inputs, hidden, outputs, product_precision(x), **tile, **early(x.device),
+        x, w1, b1, w2, h, h if rest is None else rest, offset, gain, shift, z, total, left, out, moments,
+        rows, eps, inputs, hidden, outputs, rest is not None, product_precision(x), **tile, **early(x.device),
     )  # fmt: skip
     return total, left, out, moments, z
 

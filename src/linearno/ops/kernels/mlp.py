@@ -255,12 +255,12 @@ def gelu_backward_(z: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
     """(GELU of z, partial column sums of the gradient of z); d, the gradient of GELU, becomes that of z."""
     rows, columns = z.shape
     wide = min(128, power_of_two(columns))
-    tile = 1024 // wide
+    tile = 512 // wide
     across = -(-columns // wide)
     programs = min(-(-rows // tile), -(-10 * processors(z.device) // across))
     hidden, parts = torch.empty_like(z), z.new_empty(programs, columns, dtype=torch.float32)
     _gelu_back[(programs, across)](
-        z, d, hidden, parts, rows, columns, tile, wide, AHEAD, num_warps=2, **early(z.device)
+        z, d, hidden, parts, rows, columns, tile, wide, AHEAD, num_warps=1, **early(z.device)
     )
     return hidden, parts
 

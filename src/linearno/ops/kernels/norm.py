@@ -207,7 +207,7 @@ def norm_backward(
     d_h = torch.empty_like(h, dtype=kinds[0])
     twice = kinds[1] not in (None, kinds[0])
     d_more = torch.empty_like(h, dtype=kinds[1]) if twice else d_h
-    tile = _rows(channels, 1024)
+    tile = _rows(channels, 512)
     programs = min(-(-rows // tile), 8 * processors(h.device))
     sizes = [channels] * (3 if offset else 2) + ([channels, 1] if head else [])
     parts = h.new_empty(programs, sum(sizes), dtype=torch.float32)

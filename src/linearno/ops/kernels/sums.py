@@ -21,11 +21,10 @@ from linearno.ops.kernels.launch import (
 # Points of a tile, warps that share it, programs for each processor: enough to hide the wait for memory, and
 # all at once. Measured on an H200 in bf16, where slices × head width is at most SMALL.
 MEASURED = {
-    "gather": (128, 4, 2),
+    "gather": (64, 4, 4),
     "gather of few slices": (64, 2, 8),
-    "gather back": (128, 4, 2),
-    "gather back of few slices": (64, 2, 4),
-    "scatter": (64, 4, 3),
+    "gather back": (64, 2, 4),
+    "scatter": (64, 4, 6),
     "scatter of few slices": (64, 2, 4),
     "scatter back": (32, 2, 6),
     "scatter back of few slices": (32, 1, 8),
@@ -61,9 +60,8 @@ def runs_of(
     batch, length, heads, _ = x.shape
     long = -(-batch * length // meshes.points)  # as many of the longest would hold all points
     if x.dtype == torch.bfloat16 and wide * pad(x.shape[-1]) <= SMALL and not normed:
-        tile, warps, per = MEASURED[f"{kernel} of few slices" if wide <= FEW else kernel]
-        while tile > FEWEST and 2 * long * heads * -(-meshes.points // tile) < processors(x.device):
-            tile //= 2
+        few = f"{kernel} of few slices"
+        tile, warps, per = MEASURED[few if wide <= FEW and few in MEASURED else kernel]
     else:
         tile = (64 if kernel.endswith("back") else 128) if wide <= 64 else 64 if wide <= 128 else 32
         if x.dtype == torch.float32:
