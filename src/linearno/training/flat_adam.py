@@ -52,7 +52,10 @@ class FlatAdam(Optimizer):
         used = [weight for weight in group["params"] if weight.grad is not None]
         if [id(weight) for weight in used] != [id(weight) for weight in self._used]:
             self._flatten(used)
-        torch._foreach_copy_(self._pieces, [_alike(weight) for weight in used])
+        torch.cat(
+            [part for weight, gap in zip(used, self._gaps, strict=True) for part in (_line(weight), *gap)],
+            out=self._grad,
+        )
         self.norm = adam_step(
             self._weight, self._grad, self._first, self._second, self._settings,
             clip=self.clip, eps=group["eps"], decay=group["weight_decay"], decoupled=self.decoupled,
@@ -62,6 +65,8 @@ class FlatAdam(Optimizer):
         """Move weights and moments into flat memory, each parameter a view of its own piece."""
         sizes = [-(-weight.numel() // 8) * 8 for weight in used]  # so that bf16 copies start at 16 bytes too
         flat = [torch.zeros(sum(sizes), device=used[0].device) for _ in range(4)]
+        gaps = [size - weight.numel() for weight, size in zip(used, sizes, strict=True)]
+        self._gaps = [[flat[1].new_zeros(gap)] if gap else [] for gap in gaps]
         self._weight, self._grad, self._first, self._second = flat
         views = [
             [piece[: weight.numel()].as_strided(weight.shape, weight.stride(), piece.storage_offset())
@@ -76,7 +81,7 @@ class FlatAdam(Optimizer):
                 first.copy_(moments["exp_avg"])
                 second.copy_(moments["exp_avg_sq"])
             self.state[weight] = {"step": self._steps, "exp_avg": first, "exp_avg_sq": second}
-        self._used, self._pieces = used, views[1]
+        self._used = used
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Also the state of PyTorch's own Adam."""
@@ -86,8 +91,10 @@ class FlatAdam(Optimizer):
         self._used = []  # the next step flattens what was loaded
 
 
-def _alike(weight: nn.Parameter) -> Tensor:
-    """The gradient, as the weight lies in memory: those that lie alike are copied by one kernel."""
+def _line(weight: nn.Parameter) -> Tensor:
+    """The gradient as one line of numbers, in the order in which the weight lies in memory."""
     grad = weight.grad
     assert grad is not None
-    return grad if grad.stride() == weight.stride() else torch.empty_like(weight).copy_(grad)
+    if grad.stride() != weight.stride():
+        grad = torch.empty_like(weight).copy_(grad)
+    return grad.as_strided((grad.numel(),), (1,))
