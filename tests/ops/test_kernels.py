@@ -67,7 +67,8 @@ def error(found, true):
 
 
 def agrees(work, leaves, *, floor, draws=2):
-    """Value and gradients are at most WORSE times as far from float64 as plain PyTorch's, and twice the same.
+    """Value and gradients are at most WORSE times as far from float64 as plain PyTorch's; on a GPU they are
+    twice the same.
 
     Errors are pooled over a few inputs. `floor` is the rounding of the type: below it they are luck. So are
     those of a few numbers, which are sums of many that cancel: these may be three times as far off as plain
@@ -85,8 +86,9 @@ def agrees(work, leaves, *, floor, draws=2):
         pooled.append(
             [[error(way, right) for way, right in zip(ways, true, strict=True)] for ways in (fused, plain)]
         )
-    again = run(work, leaves, cotangent, how="kernel")
-    assert all(torch.equal(ours, twice) for ours, twice in zip(fused, again, strict=True))  # to the bit
+    if DEVICE.type == "cuda":  # Triton's interpreter knows one order only
+        again = run(work, leaves, cotangent, how="kernel")
+        assert all(torch.equal(ours, twice) for ours, twice in zip(fused, again, strict=True))  # to the bit
     ours, theirs = torch.tensor(pooled).square().mean(dim=0).sqrt()
     few = torch.tensor([right.numel() <= 8 for right in true])
     luck = torch.where(few, 1000 * floor if floor < 1e-4 else 0.1, floor)

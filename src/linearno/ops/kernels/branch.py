@@ -21,7 +21,7 @@ from linearno.ops.kernels.launch import (
     store_rows,
     tile_of,
 )
-from linearno.ops.kernels.mlp import gelu_and_slope, hidden_part, weight_gradients, weights_of
+from linearno.ops.kernels.mlp import bias_of, gelu_and_slope, hidden_part, weight_gradients, weights_of
 from linearno.ops.kernels.norm import add_rows, standardise, standardise_back
 
 CHUNK = 128  # hidden columns at once
@@ -48,10 +48,10 @@ def _branch(
     else:
         for start in range(0, J, BJ):
             w1, w2 = weights_of(w1_ptr, w2_ptr, start, x_ptr, out_ptr, K, J, L, False, BK, BJ, BL)
+            b1, z_row = bias_of(b1_ptr, start, J, BJ), z_ptr + first * J
             h = hidden_part(
-                x, w1, w2, h, b1_ptr, z_ptr + first * J, i, left, start, out_ptr, J, True, False, PRODUCT,
-                PRODUCT, BJ,
-            )  # fmt: skip
+                x, w1, w2, h, b1, z_row, i, left, start, out_ptr, J, True, False, PRODUCT, PRODUCT, BJ
+            )
     store_rows(sum_ptr + first * L, h, i, o, left, L, BL)
     rest = h - h.to(sum_ptr.dtype.element_ty).to(tl.float32)
     store_rows(left_ptr + first * L, rest, i, o, left, L, BL)

@@ -65,6 +65,19 @@ def log(x, PRODUCT: tl.constexpr, EXACT: tl.constexpr = False):
 
 
 @triton.jit
+def round_to(x, kind: tl.constexpr, PRODUCT: tl.constexpr):
+    """x.to(kind). Devices have an instruction that rounds two numbers to bf16; where these are wanted in
+    float32 again the compiler would take a slow one for each."""
+    if kind == tl.bfloat16 and PRODUCT != "wide":
+        rounded = tl.inline_asm_elementwise(
+            "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,r,r", [x], tl.bfloat16, is_pure=True, pack=2
+        )
+    else:
+        rounded = x.to(kind)
+    return rounded
+
+
+@triton.jit
 def multiply(a, b, more, PRODUCT: tl.constexpr):
     """a b + more with sums in float32. Triton's interpreter has no bf16 product: "wide" takes its place.
 

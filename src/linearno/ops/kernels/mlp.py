@@ -20,6 +20,7 @@ from linearno.ops.kernels.launch import (
     power_of_two,
     processors,
     product_precision,
+    round_to,
     store_rows,
     tile_of,
 )
@@ -65,34 +66,52 @@ def _mlp(
     BIASED: tl.constexpr, FIRST: tl.constexpr, PRODUCT: tl.constexpr,
     BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """A program takes every so many tiles of rows. Weights that make one chunk it reads once.
+    """A program takes every so many tiles of rows. Weights that make one chunk it reads once, and each tile's
+    rows while it works on the one before.
 
     Where the hidden layer before GELU is GIVEN, the first product is not taken.
     """
     follow(EARLY)
-    i, k, o = tl.arange(0, BR), tl.arange(0, BK), tl.arange(0, BL)
+    i, o = tl.arange(0, BR), tl.arange(0, BL)
     if J <= BJ:
         w1, w2 = weights_of(w1_ptr, w2_ptr, 0, x_ptr, out_ptr, K, J, L, GIVEN, BK, BJ, BL)
-    for tile in range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0)):
+        b1, x = bias_of(b1_ptr, 0, J, BJ), _inputs(x_ptr, tl.program_id(0), R, K, GIVEN, BR, BK)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(R, BR), tl.num_programs(0), num_stages=1):
         first, left = tile_of(tile, R, BR)
-        x = 0.0
-        if not GIVEN:
-            x = load_rows(x_ptr + first * K, i, k, left, K, BK)
         out = tl.zeros([BR, BL], tl.float32)
         z_row = z_ptr + first * J
         if J <= BJ:
+            after = _inputs(x_ptr, tile + tl.num_programs(0), R, K, GIVEN, BR, BK)
             out = hidden_part(
-                x, w1, w2, out, b1_ptr, z_row, i, left, 0, out_ptr, J, KEEP, GIVEN, FIRST, PRODUCT, BJ
+                x, w1, w2, out, b1, z_row, i, left, 0, out_ptr, J, KEEP, GIVEN, FIRST, PRODUCT, BJ
             )
+            x = after
         else:
+            x = _inputs(x_ptr, tile, R, K, GIVEN, BR, BK)
             for start in range(0, J, BJ):
                 w1, w2 = weights_of(w1_ptr, w2_ptr, start, x_ptr, out_ptr, K, J, L, GIVEN, BK, BJ, BL)
+                b1 = bias_of(b1_ptr, start, J, BJ)
                 out = hidden_part(
-                    x, w1, w2, out, b1_ptr, z_row, i, left, start, out_ptr, J, KEEP, GIVEN, FIRST, PRODUCT, BJ
+                    x, w1, w2, out, b1, z_row, i, left, start, out_ptr, J, KEEP, GIVEN, FIRST, PRODUCT, BJ
                 )
         if BIASED:
             out += tl.load(b2_ptr + o, mask=o < L, other=0.0)[None, :]
         store_rows(out_ptr + first * L, out, i, o, left, L, BL)
+
+
+@triton.jit
+def _inputs(x_ptr, tile, R, K: tl.constexpr, GIVEN: tl.constexpr, BR: tl.constexpr, BK: tl.constexpr):
+    """A tile's rows: none after the last, nor where they are not asked for."""
+    if GIVEN:
+        return 0.0
+    first, left = tile_of(tile, R, BR)
+    return load_rows(x_ptr + first * K, tl.arange(0, BR), tl.arange(0, BK), left, K, BK)
+
+
+@triton.jit
+def bias_of(b1_ptr, start, J: tl.constexpr, BJ: tl.constexpr):
+    j = start + tl.arange(0, BJ)
+    return tl.load(b1_ptr + j, mask=j < J, other=0.0)
 
 
 @triton.jit
@@ -117,7 +136,7 @@ def weights_of(
 
 @triton.jit
 def hidden_part(
-    x, w1, w2, out, b1_ptr, z_ptr, i, rows, start, out_ptr,
+    x, w1, w2, out, b1, z_ptr, i, rows, start, out_ptr,
     J: tl.constexpr, KEEP: tl.constexpr, GIVEN: tl.constexpr, FIRST: tl.constexpr, PRODUCT: tl.constexpr,
     BJ: tl.constexpr,
 ):  # fmt: skip
@@ -127,7 +146,7 @@ def hidden_part(
     if GIVEN:
         z = load_rows(z_ptr, i, j, rows, J, BJ)
     else:
-        z = multiply(x, w1, tl.load(b1_ptr + j, mask=j < J, other=0.0)[None, :], FIRST).to(kind)
+        z = round_to(multiply(x, w1, b1[None, :], FIRST), kind, FIRST)
     if KEEP:
         store_rows(z_ptr, z, i, j, rows, J, BJ)
     return multiply(gelu(z.to(tl.float32)).to(kind), w2, out, PRODUCT)
