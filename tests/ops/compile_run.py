@@ -46,6 +46,10 @@ def layers(kind):
     norm.norm_forward(h, h if split else None, h, gain, gain, gain, 1e-5, kind, split)
     norm.norm_backward(h, moments, gain, h, h, (kind, kind), True)
     _, z = mlp.mlp_forward(h, square, gain, square, gain, True)
+    for inputs, hidden, outputs in ((200, 160, 200), (200, 60, 200), (width, 160, width)):
+        weights = torch.zeros(hidden, inputs, dtype=kind), torch.zeros(outputs, hidden, dtype=kind)
+        x, b1, b2 = torch.zeros(rows, inputs, dtype=kind), torch.zeros(hidden), torch.zeros(outputs)
+        mlp.mlp_forward(x, weights[0], b1, weights[1], b2, True)
     mlp.gelu_backward_(z, h)
     if split:
         branch.branch_forward(h, h, h, gain, gain, gain, 1e-5, (square, gain), square)

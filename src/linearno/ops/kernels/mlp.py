@@ -103,9 +103,11 @@ def _mlp(
 def _inputs(x_ptr, tile, R, K: tl.constexpr, GIVEN: tl.constexpr, BR: tl.constexpr, BK: tl.constexpr):
     """A tile's rows: none after the last, nor where they are not asked for."""
     if GIVEN:
-        return 0.0
-    first, left = tile_of(tile, R, BR)
-    return load_rows(x_ptr + first * K, tl.arange(0, BR), tl.arange(0, BK), left, K, BK)
+        x = 0.0
+    else:
+        first, left = tile_of(tile, R, BR)
+        x = load_rows(x_ptr + first * K, tl.arange(0, BR), tl.arange(0, BK), left, K, BK)
+    return x
 
 
 @triton.jit
