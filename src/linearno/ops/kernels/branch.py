@@ -102,7 +102,7 @@ def _branch_back(
             z = load_rows(z_ptr + first * J, i, j, left, J, BJ).to(tl.float32)
             hidden, slope = gelu_and_slope(z)
             d = multiply(d_more, tl.trans(w2), 0.0, PRODUCT)
-            hidden, d = hidden + 0.0 * d, d * slope  # lies as d does, as in `mlp`
+            hidden, d = hidden + 0.0 * d, d * slope  # lies as d does: else the compiler works it out twice
             store_rows(hidden_ptr + first * J, hidden, i, j, left, J, BJ)
             tl.store(part + 3 * L + j, tl.sum(d, axis=0), mask=j < J)
             d_z = d.to(d_z_ptr.dtype.element_ty)
