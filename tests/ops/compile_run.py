@@ -1,5 +1,5 @@
 """All kernels of a layer through the real compiler, which is stricter than its interpreter, without a device:
-`python compile_run.py bfloat16`. Writes the names of those that were made."""
+`python compile_run.py bfloat16 float32`. Writes the names of those that were made."""
 
 import sys
 
@@ -46,12 +46,12 @@ def layers(kind):
     norm.norm_forward(h, h if split else None, h, gain, gain, gain, 1e-5, kind, split)
     norm.norm_backward(h, moments, gain, h, h, (kind, kind), True)
     _, z = mlp.mlp_forward(h, square, gain, square, gain, True)
-    for inputs, hidden, outputs in ((200, 160, 200), (200, 60, 200), (width, 160, width)):
-        weights = torch.zeros(hidden, inputs, dtype=kind), torch.zeros(outputs, hidden, dtype=kind)
-        x, b1, b2 = torch.zeros(rows, inputs, dtype=kind), torch.zeros(hidden), torch.zeros(outputs)
-        mlp.mlp_forward(x, weights[0], b1, weights[1], b2, True)
     mlp.gelu_backward_(z, h)
     if split:
+        for inputs, hidden, outputs in ((200, 160, 200), (200, 60, 200), (width, 160, width)):
+            weights = torch.zeros(hidden, inputs, dtype=kind), torch.zeros(outputs, hidden, dtype=kind)
+            x, b1, b2 = torch.zeros(rows, inputs, dtype=kind), torch.zeros(hidden), torch.zeros(outputs)
+            mlp.mlp_forward(x, weights[0], b1, weights[1], b2, True)
         branch.branch_forward(h, h, h, gain, gain, gain, 1e-5, (square, gain), square)
         branch.branch_forward(h, h, h, gain, gain, gain, 1e-5, None, square)
         branch.branch_backward(h, moments, gain, h, h, h, z, square, square, None)
@@ -64,6 +64,7 @@ def layers(kind):
 
 if __name__ == "__main__":
     as_on_a_device()
-    attention(getattr(torch, sys.argv[1]))
-    layers(getattr(torch, sys.argv[1]))
+    for name in sys.argv[1:]:
+        attention(getattr(torch, name))
+        layers(getattr(torch, name))
     sys.stdout.write(" ".join(sorted(set(LOADED))) + "\n")
