@@ -75,10 +75,17 @@ def test_a_model_answers_and_learns_the_same_with_kernels(monkeypatch, kind, tap
 
 def test_a_stream_that_begins_in_bf16_is_that_which_add_norm_would_round_to_it(monkeypatch):
     model, *asked = build("LinearNO on points")
+    types, begin = [], skeleton.begin
+    monkeypatch.setattr(
+        skeleton, "begin", lambda h, data: types.append(begin(h, data).dtype) or begin(h, data)
+    )
     with torch.autocast(DEVICE.type, torch.bfloat16):
         out, gradients = answer(model, asked, "kernel")
+        with torch.no_grad():
+            model(*asked)
         monkeypatch.setattr(skeleton, "begin", lambda h, data: h.to(data.dtype))
         rounded, others = answer(model, asked, "kernel")
+    assert types == [torch.bfloat16, torch.float32]  # without gradients nothing rounds it
     assert torch.equal(out, rounded)
     for name, gradient in gradients.items():
         size = others[name].abs().max().item()  # Triton's interpreter cuts to bf16 where PyTorch rounds
