@@ -135,10 +135,11 @@ def _generation(name: str, record: Record) -> str:
     found = record.details
     samples = sum(found["sizes"].values())
     how = f"with {found['workers']} workers" if found["device"] == "cpu" else f"on {found['device']}"
+    machine = record.machine.removeprefix(f"{found['device']}, ")
     return (
         f"{NAMES.get(name, name.capitalize())} at resolution {found['resolution']}: "
         f"{samples:,} samples solved and written in {record.value:.0f} s {how} "
-        f"({record.machine}, commit {_commit(record)})."
+        f"({machine}, commit {_commit(record)})."
     )
 
 

@@ -112,10 +112,9 @@ def _branch_back(
 
 
 def _tile(rows: int, inputs: int, hidden: int, outputs: int, device: torch.device) -> dict[str, int]:
-    """As many rows as leave every processor a tile. Measured on an H200."""
-    filled = rows // processors(device)
+    """Measured on an H200."""
     return {
-        "BR": 16 if filled <= 16 else 32 if filled <= 32 else 64,
+        "BR": 16 if rows <= 16 * processors(device) else 32,
         "BK": pad(inputs),
         "BJ": min(CHUNK, pad(hidden)),
         "BL": pad(outputs),
