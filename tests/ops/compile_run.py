@@ -43,7 +43,8 @@ def layers(kind):
     h, moments, gain = torch.zeros(rows, width, dtype=kind), torch.zeros(rows, 2), torch.ones(width)
     square = torch.zeros(width, width, dtype=kind)
     split = kind == torch.bfloat16
-    norm.norm_forward(h, h if split else None, h, gain, gain, gain, 1e-5, kind, split)
+    rest = h.to(torch.int8) if split else None
+    norm.norm_forward(h, rest, h, gain, gain, gain, 1e-5, kind, split)
     norm.norm_backward(h, moments, gain, h, h, (kind, kind), True)
     _, z = mlp.mlp_forward(h, square, gain, square, gain, True)
     mlp.gelu_backward_(z, h)
@@ -52,8 +53,9 @@ def layers(kind):
             weights = torch.zeros(hidden, inputs, dtype=kind), torch.zeros(outputs, hidden, dtype=kind)
             x, b1, b2 = torch.zeros(rows, inputs, dtype=kind), torch.zeros(hidden), torch.zeros(outputs)
             mlp.mlp_forward(x, weights[0], b1, weights[1], b2, True)
-        branch.branch_forward(h, h, h, gain, gain, gain, 1e-5, (square, gain), square)
-        branch.branch_forward(h, h, h, gain, gain, gain, 1e-5, None, square)
+            mlp.mlp_forward(x.float(), weights[0].float(), b1, weights[1], b2, True)  # as features are lifted
+        branch.branch_forward(h, h, rest, gain, gain, gain, 1e-5, (square, gain), square)
+        branch.branch_forward(h, h, rest, gain, gain, gain, 1e-5, None, square)
         branch.branch_backward(h, moments, gain, h, h, h, z, square, square, None)
     conv.turned(torch.zeros(width, width, 3, 3, dtype=kind))
     conv.add_bias_(h, gain)

@@ -250,7 +250,7 @@ def test_the_stream_kept_as_two_halves_is_the_stream():
         stream, normed = layers.add_norm(layers.Stream(h, None, more, offset), gain, shift, 1e-5)
     total = (h + more + offset).detach()
     assert stream.h.dtype == HALF
-    torch.testing.assert_close(stream.h.float() + stream.rest.float(), total, rtol=2**-15, atol=1e-6)
+    torch.testing.assert_close(stream.close(), total, rtol=2**-15, atol=1e-6)
     torch.testing.assert_close(normed.float(), F.layer_norm(total, (24,), gain, shift), rtol=2**-6, atol=1e-2)
     d_h, d_normed = draw(50, 24, kind=HALF), draw(50, 24, kind=HALF)
     found = torch.autograd.grad([stream.h, normed], leaves, [d_h, d_normed])
@@ -260,6 +260,15 @@ def test_the_stream_kept_as_two_halves_is_the_stream():
     )
     for ours, right in zip(found, true, strict=True):
         torch.testing.assert_close(ours.float(), right.float(), rtol=2**-6, atol=5e-2)
+
+
+def test_a_split_stream_hides_nothing_that_is_not_finite_and_keeps_small_numbers():
+    broken, small = [torch.nan, torch.inf, -torch.inf], [0.0, -0.0, 1e-40, -1.99999, 2**-126, 3e38]
+    h, gain = torch.tensor(broken + small, device=DEVICE)[:, None].repeat(1, 8), torch.ones(8, device=DEVICE)
+    with backend("kernel"), torch.autocast(DEVICE.type, HALF):
+        found = layers.add_norm(layers.Stream(h, None, torch.zeros_like(h)), gain, gain, 1e-5)[0].close()
+    assert not found[:3].isfinite().any()
+    torch.testing.assert_close(found[3:], h[3:], rtol=2**-15, atol=1e-38)
 
 
 @pytest.mark.parametrize("hidden", [0, 40, 150])
@@ -280,14 +289,14 @@ def test_a_branch_that_ends_in_its_norm_is_as_near_to_float64_as_one_before_it(h
         more = branch if way == "one" else branch.made()
         stream, normed = layers.add_norm(stream._replace(more=more, offset=offset), gain, shift, 1e-5)
         assert ("FusedBranch" in type(normed.grad_fn).__name__) == (way == "one")
-        return stream.h, normed, stream.rest
+        return stream.h, normed, stream.close().detach()
 
     found = {}
     for way in ("one", "two"):
         with backend("kernel"), torch.autocast(DEVICE.type, HALF):
-            sums, normed, rest = answers(*leaves, way=way)
+            sums, normed, closed = answers(*leaves, way=way)
         outs, given = ([sums, normed], slopes) if along else ([normed], slopes[1:])
-        found[way] = [sums.float() + rest.float(), normed, *torch.autograd.grad(outs, leaves, given)]
+        found[way] = [closed, normed, *torch.autograd.grad(outs, leaves, given)]
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
     with backend("plain"):
         total, gain64, shift64 = answers(*exact, way="exact")

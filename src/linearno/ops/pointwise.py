@@ -8,7 +8,7 @@ from math import inf, prod
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int8
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -40,20 +40,23 @@ class Stream(NamedTuple):
     """The residual stream as an open sum h + rest + more + offset.
 
     h       the stream, which gradients flow along
-    rest    what rounding the stream to bf16 left, None where it was not; it has no gradient of its own
+    rest    where the stream was rounded to bf16, the eight bits of mantissa after that; they have no gradient
     more    what the last layer gave, or is to give, and the next norm adds, None where there is nothing
     offset  that layer's bias, where the norm adds it too: the sum that is its gradient costs nothing there
     """
 
     h: Features
-    rest: Features | None = None
+    rest: Int8[Tensor, "*rows W"] | None = None
     more: Features | Branch | None = None
     offset: Float[Tensor, "W"] | None = None
 
     def close(self) -> Features:
         """The sum, never in bf16."""
-        parts = [part for part in (self.rest, self.made, self.offset) if part is not None]
+        parts = [part for part in (self.made, self.offset) if part is not None]
         h = self.h.float() if parts or self.h.dtype == torch.bfloat16 else self.h
+        if self.rest is not None:
+            bits = (self.h.detach().view(torch.int16).int() << 16) + (self.rest.int() << 8)
+            h = h + (bits.view(torch.float32) - h.detach())
         return sum((part.float() for part in parts), start=h)
 
     @property
@@ -67,8 +70,8 @@ def add_norm(
 ) -> tuple[Stream, Features]:
     """The stream with what was left open added, and its layer norm.
 
-    Where products are taken in bf16 the kernel keeps the stream as two bf16 numbers, 16 bits of mantissa in
-    all: its gradients are then bf16 too, and half the bytes.
+    Where products are taken in bf16 the kernel keeps the stream as bf16 and eight bits more, 16 bits of
+    mantissa in all: its gradients are then bf16, and half the bytes.
     """
     h, rest, branch, offset = stream
     if isinstance(branch, Branch) and offset is not None and _is_small(branch, h):

@@ -1,7 +1,8 @@
 """A branch of the residual stream with the norm that adds it: one kernel forth and one back, for few rows,
 where launches are what counts. Axes: R rows, K inputs, J hidden, L outputs.
 
-The branch is one linear map, or Linear, GELU, Linear. The stream is kept as two bf16 numbers, as in `norm`.
+The branch is one linear map, or Linear, GELU, Linear. The stream is kept as bf16 and eight bits
+more, as in `norm`.
 """
 
 import torch
@@ -22,7 +23,7 @@ from linearno.ops.kernels.launch import (
     tile_of,
 )
 from linearno.ops.kernels.mlp import bias_of, gelu_and_slope, hidden_part, weight_gradients, weights_of
-from linearno.ops.kernels.norm import add_rows, standardise, standardise_back
+from linearno.ops.kernels.norm import add_rows, joined, split, standardise, standardise_back
 
 CHUNK = 128  # hidden columns at once
 
@@ -39,9 +40,10 @@ def _branch(
     first, left = tile_of(tl.program_id(0), R, BR)
     i, k, o = tl.arange(0, BR), tl.arange(0, BK), tl.arange(0, BL)
     x = load_rows(x_ptr + first * K, i, k, left, K, BK)
-    h = load_rows(h_ptr + first * L, i, o, left, L, BL).to(tl.float32)
+    h = load_rows(h_ptr + first * L, i, o, left, L, BL)
     if REST:
-        h += load_rows(rest_ptr + first * L, i, o, left, L, BL).to(tl.float32)
+        h = joined(h, load_rows(rest_ptr + first * L, i, o, left, L, BL))
+    h = h.to(tl.float32)
     h += tl.load(offset_ptr + o, mask=o < L, other=0.0)[None, :]
     if J == 0:
         h = multiply(x, tl.trans(load_rows(w2_ptr, o, k, L, K, BK)), h, PRODUCT)
@@ -52,9 +54,9 @@ def _branch(
             h = hidden_part(
                 x, w1, w2, h, b1, z_row, i, left, start, out_ptr, J, True, False, PRODUCT, PRODUCT, BJ
             )
-    store_rows(sum_ptr + first * L, h, i, o, left, L, BL)
-    rest = h - h.to(sum_ptr.dtype.element_ty).to(tl.float32)
-    store_rows(left_ptr + first * L, rest, i, o, left, L, BL)
+    upper, lower = split(h)
+    store_rows(sum_ptr + first * L, upper, i, o, left, L, BL)
+    store_rows(left_ptr + first * L, lower, i, o, left, L, BL)
     unit, mean, scale = standardise(h, (i < left)[:, None] & (o < L)[None, :], eps, L)
     tl.store(moment_ptr + 2 * first + 2 * i, mean, mask=i < left)
     tl.store(moment_ptr + 2 * first + 2 * i + 1, scale, mask=i < left)
@@ -131,7 +133,7 @@ def branch_forward(
     is none). `first` are weight and bias of the hidden layer, all weights in bf16."""
     (rows, inputs), outputs = x.shape, len(w2)
     hidden = 0 if first is None else w2.shape[1]
-    total, left, out = (torch.empty_like(h) for _ in range(3))
+    total, left, out = (torch.empty_like(h, dtype=kind) for kind in (h.dtype, torch.int8, h.dtype))
     moments = h.new_empty(rows, 2, dtype=torch.float32)
     tile, z = _tile(rows, inputs, hidden, outputs, x.device), h.new_empty(rows, hidden)
     w1, b1 = first or (w2, gain)

@@ -206,7 +206,7 @@ def _tile(rows: int, w2: Tensor, chunk: int) -> dict[str, int]:
         "BJ": min(pad(hidden), chunk if narrow else 32),
         "BL": pad(outputs),
         "num_warps": 4,
-        "num_stages": (3 if outputs > 128 else 2) if narrow else 1,
+        "num_stages": 3 if narrow else 1,
     }
 
 
@@ -226,8 +226,8 @@ def mlp_forward(
         z = hidden_layer(x, w1, b1, w2.dtype, first)
     else:
         z = x.new_empty(rows if keep else 0, hidden, dtype=w2.dtype)
-    wide = given or (alike and max(inputs, hidden) > 128)
-    tile = _tile(rows, w2, chunk=64 if wide else 128 if alike else 32)
+    chunk = 64 if given or (not alike and inputs <= 64) else 32  # where there is more than one
+    tile = _tile(rows, w2, chunk=128 if alike and max(inputs, hidden, outputs) <= 128 else chunk)
     programs = -(-rows // tile["BR"])
     if tile["BJ"] >= hidden:  # the weights are read once: few programs, many rows for each
         programs = min(programs, 2 * processors(x.device))
@@ -245,10 +245,11 @@ def hidden_layer(x: Tensor, w: Tensor, b: Tensor, kind: torch.dtype, product: st
     if x.dtype == kind:
         return torch.addmm(narrow(b, kind), x, w.mT)
     (rows, inputs), hidden = x.shape, len(w)
-    tile = {"BR": 64, "BK": pad(inputs), "BJ": min(pad(hidden), 128)}
+    large = inputs <= 128  # two tiles as large of wider rows would not fit
+    tile = {"BR": 128 if large else 64, "BK": pad(inputs), "BJ": min(pad(hidden), 256 if large else 128)}
     z = x.new_empty(rows, hidden, dtype=kind)
     programs = -(-rows // tile["BR"]) * -(-hidden // tile["BJ"])
-    _product[(programs,)](x, w, b, z, rows, inputs, hidden, product, **tile, num_warps=4)
+    _product[(programs,)](x, w, b, z, rows, inputs, hidden, product, **tile, num_warps=8 if large else 4)
     return z
 
 

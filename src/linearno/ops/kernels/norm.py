@@ -33,6 +33,23 @@ def standardise_back(d_unit, unit, scale, C: tl.constexpr):
 
 
 @triton.jit
+def split(h):
+    """float32 as bf16 and the eight bits of mantissa after it, rounded. As integers floats are in order, so a
+    float is the sum of the two."""
+    bits = h.to(tl.int32, bitcast=True)
+    upper = tl.where(h == h, (bits + 0x8000) >> 16, 0x7FC0)  # NaN must not be carried over the largest number
+    lower = tl.minimum((bits - (upper << 16) + 0x80) >> 8, 127)
+    return upper.to(tl.int16).to(tl.bfloat16, bitcast=True), lower.to(tl.int8)
+
+
+@triton.jit
+def joined(h, rest):
+    """What was `split`."""
+    upper = h.to(tl.int16, bitcast=True).to(tl.int32) << 16
+    return (upper + (rest.to(tl.int32) << 8)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def _norm(
     h_ptr, rest_ptr, more_ptr, offset_ptr, gain_ptr, shift_ptr, weight_ptr, bias_ptr,
     sum_ptr, left_ptr, out_ptr, moment_ptr, R, eps,
@@ -47,17 +64,21 @@ def _norm(
     r, c = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR), tl.arange(0, BC)
     inside = (r < R)[:, None] & (c < C)[None, :]
     place = r[:, None] * C + c[None, :]
-    h = tl.load(h_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    eighths = tl.max_contiguous(place, (1, 8))  # of bytes: else the compiler would lay the tile out for them
+    h = tl.load(h_ptr + place, mask=inside, other=0.0)
     if REST:
-        h += tl.load(rest_ptr + place, mask=inside, other=0.0).to(tl.float32)
+        h = joined(h, tl.load(rest_ptr + eighths, mask=inside, other=0))
+    h = h.to(tl.float32)
     if ADD:
         h += tl.load(more_ptr + place, mask=inside, other=0.0).to(tl.float32)
     if OFFSET:
         h += tl.load(offset_ptr + c, mask=c < C, other=0.0)[None, :]
-    if WRITE:
-        tl.store(sum_ptr + place, h, mask=inside)
     if SPLIT:
-        tl.store(left_ptr + place, h - h.to(sum_ptr.dtype.element_ty).to(tl.float32), mask=inside)
+        upper, lower = split(h)
+        tl.store(sum_ptr + place, upper, mask=inside)
+        tl.store(left_ptr + eighths, lower, mask=inside)
+    elif WRITE:
+        tl.store(sum_ptr + place, h, mask=inside)
     unit, mean, scale = standardise(h, inside, eps, C)
     tl.store(moment_ptr + 2 * r, mean, mask=r < R)
     tl.store(moment_ptr + 2 * r + 1, scale, mask=r < R)
@@ -181,7 +202,7 @@ def norm_forward(
     rows, channels = h.shape
     write = more is not None or (split and h.dtype != torch.bfloat16)
     total = torch.empty_like(h, dtype=torch.bfloat16 if split else h.dtype) if write else h
-    left = (torch.empty_like(total) if write else rest) if split and not head else None
+    left = (torch.empty_like(total, dtype=torch.int8) if write else rest) if split and not head else None
     out = h.new_empty((rows, 1) if head else h.shape, dtype=kind)
     weight, bias = head or (gain, shift)
     moments = h.new_empty(rows, 2, dtype=torch.float32)
