@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import BeforeValidator, NonNegativeInt, SerializeAsAny
+from pydantic import BeforeValidator, NonNegativeInt, SerializeAsAny, model_validator
 from torch import Tensor
 
 from linearno.bundle import Bundle
@@ -25,6 +25,8 @@ from linearno.core.device import describe
 from linearno.core.errors import UserError, require
 from linearno.core.registry import Registry
 from linearno.data import DATASETS, DataConfig, FieldData, Layout, Sample, Scaler, Splits
+from linearno.data.card import require_untouched
+from linearno.data.sources import how_to_make
 from linearno.metrics import relative_l2
 from linearno.metrics.slices import attention_rank, most_used
 from linearno.models import CONFIGS, build_model
@@ -34,6 +36,7 @@ from linearno.training import (
     Completion,
     EpochRecord,
     Task,
+    Timed,
     TrainingConfig,
     fit,
     parallel,
@@ -71,6 +74,14 @@ class RunConfig(Config):
     model: Annotated[SerializeAsAny[ModelConfig], _chosen("model", CONFIGS.__getitem__)]
     task: Annotated[SerializeAsAny[Task], _chosen("task", TASKS.__getitem__)] = Task()
     training: TrainingConfig
+
+    @model_validator(mode="after")
+    def _model_fits_task(self) -> "RunConfig":
+        timed, tells = isinstance(self.task, Timed), getattr(self.model, "time", False)
+        if timed != tells:
+            does = "asks for frames by their time" if timed else "knows no times"
+            raise ValueError(f"task={self.task.name} {does}: set model.time={'true' if timed else 'false'}")
+        return self
 
     @property
     def fingerprint(self) -> str:
@@ -149,7 +160,10 @@ def refuse_another_run(folder: Path, config: RunConfig) -> None:
 
 
 def open_splits(config: DataConfig) -> Splits:
+    """In memory; generated ones only as they were made, for a run says which they are."""
     splits = DATASETS[config.name].open(config)
+    if splits.source.startswith("generated"):
+        require_untouched(config.root, how=how_to_make(config.name, config.root))
     log.info("data: %s", splits.source)
     return splits
 

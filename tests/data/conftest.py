@@ -2,9 +2,16 @@ from pathlib import Path
 
 import pytest
 
-from linearno.data import generate
+from linearno.data import curved, elasticity, generate
 from linearno.data.darcy import generate_darcy
 from tests.data.curved_sets import AIRFOILS, PIPES
+
+
+@pytest.fixture(autouse=True)
+def small_published_files(monkeypatch):
+    """Of seven airfoils and pipes and six bodies: those of the tests are whole."""
+    monkeypatch.setattr(curved, "WHOLE", {"airfoil": (7, 45, 11), "pipe": (7, 9, 9)})
+    monkeypatch.setattr(elasticity, "SAMPLES", 6)
 
 
 @pytest.fixture

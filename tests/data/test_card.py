@@ -15,7 +15,12 @@ def change(path, edit) -> None:
 
 
 def test_an_untouched_set_has_no_problems(made):
-    assert card_problems(made, how=HOW) == []
+    assert card_problems(made, "darcy", how=HOW) == []
+
+
+def test_the_set_of_another_benchmark_is_told(made):
+    (line,) = card_problems(made, "pipe", how=HOW)
+    assert line == f"{made} holds the set darcy, not pipe; give the folder of pipe"
 
 
 def test_a_missing_a_truncated_and_a_changed_file_get_a_line_each(made):
@@ -23,7 +28,7 @@ def test_a_missing_a_truncated_and_a_changed_file_get_a_line_each(made):
     whole = (made / "train_sol.npy").read_bytes()
     (made / "train_sol.npy").write_bytes(whole[:-100])
     change(made / "test_sol.npy", lambda u: u.__setitem__((0, 5, 5), 1.0))
-    missing, truncated, changed = card_problems(made, how=HOW)
+    missing, truncated, changed = card_problems(made, "darcy", how=HOW)
     assert "train_coeff.npy does not exist; do this" in missing
     assert "train_sol.npy is truncated" in truncated
     assert "test_sol.npy" in changed
@@ -32,7 +37,7 @@ def test_a_missing_a_truncated_and_a_changed_file_get_a_line_each(made):
 
 def test_a_file_of_another_shape_is_told_with_both_shapes(made):
     np.save(made / "test_sol.npy", np.zeros((2, 9, 9), np.float32))
-    (line,) = card_problems(made, how=HOW)
+    (line,) = card_problems(made, "darcy", how=HOW)
     assert "(2, 9, 9)" in line
     assert "(2, 11, 11)" in line
 
@@ -40,7 +45,7 @@ def test_a_file_of_another_shape_is_told_with_both_shapes(made):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_number_that_is_not_finite_is_told_with_file_and_sample(made, bad):
     change(made / "train_sol.npy", lambda u: u.__setitem__((3, 0, 0), bad))
-    (line,) = card_problems(made, how=HOW)
+    (line,) = card_problems(made, "darcy", how=HOW)
     assert "train_sol.npy: sample 3 has NaN or infinite values" in line
 
 
@@ -55,7 +60,7 @@ def test_a_number_that_is_not_finite_is_told_with_file_and_sample(made, bad):
 )
 def test_a_broken_card_is_told_in_one_line(made, text, complaint):
     (made / "card.json").write_text(text)
-    (line,) = card_problems(made, how=HOW)
+    (line,) = card_problems(made, "darcy", how=HOW)
     assert complaint in line
     assert line.endswith(HOW)
 

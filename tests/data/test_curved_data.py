@@ -1,5 +1,6 @@
 """What Airfoil and Pipe have in common: grids that follow a body, in files of the same layout."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +75,10 @@ def turned(x):
         (PIPES, "Q", fields_last, r"Q has shape \(7, 9, 9, 3\); expected \(samples, 3, n, n\)"),
         (PIPES, "Q", lambda q: q[:, :2], r"Pipe_Q.npy: Q has 2 channels; expected 3: ux, uy, p"),
         (PIPES, "X", turned, r"Pipe_X.npy: X of sample 0 does not grow along axis 1; exp"),
+        (PIPES, "Q", lambda q: q.swapaxes(2, 3), r"Pipe_Q.npy: ux of sample 0 is not zero at the walls"),
+        (PIPES, "X", lambda x: x.sum(), r"Pipe_X.npy: X is float64 \(\); expected real numbers"),
+        (PIPES, "Q", lambda q: q.astype(str), r"Pipe_Q.npy: Q is <U\d+ .*; expected real numbers"),
+        (PIPES, "Q", lambda q: q * 1j, r"Pipe_Q.npy: Q is complex128 .*; expected real numbers"),
         (PIPES, "Y", lambda y: y[:, :, ::-1], r"Pipe_Y.npy: Y of sample 0 does not grow along axis 2"),
         (PIPES, "Y", lambda y: y[:, :5, :5], r"Y has shape \(7, 5, 5\); expected \(samples, n, n\)"),
         (PIPES, "X", lambda x: x[0], r"Pipe_X.npy: X has shape \(9, 9\)"),
@@ -82,11 +87,12 @@ def turned(x):
 )
 def test_a_published_file_that_does_not_fit_is_told_in_one_line(kind, published, field, change, complaint):
     path = published / named(kind, field)
-    np.save(path, np.ascontiguousarray(change(np.load(path))))
+    np.save(path, np.asarray(change(np.load(path)), order="C"))
     with pytest.raises(UserError, match=complaint) as caught:
         kind.open(published)
     assert str(caught.value).startswith(str(published))
     assert "\n" not in str(caught.value)
+    assert re.search(complaint, "\n".join(kind.verify(published)))
 
 
 def test_published_files_of_different_length_are_told_with_both_names(kind, published):
@@ -94,6 +100,10 @@ def test_published_files_of_different_length_are_told_with_both_names(kind, publ
     np.save(path, np.load(path)[:6])
     with pytest.raises(UserError, match=r"Q.npy holds 6 samples of Q, but .*X.npy holds 7 of X; expected as"):
         kind.open(published)
+    (line,) = kind.verify(published)
+    rows, columns = np.load(path).shape[-2:]
+    size = f"{rows} × {columns}"
+    assert line == f"{path}: Q has 6 samples of {size}; the published file has 7 samples of {size}"
 
 
 def test_a_number_that_is_not_finite_is_named_with_file_and_sample(kind, made, published):

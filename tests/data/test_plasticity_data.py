@@ -125,6 +125,7 @@ def test_the_two_particulars_of_the_published_protocol_can_be_mended(finished):
     (one, _, words), (other, _, mended_words) = open_plasticity(usual), open_plasticity(mended)
     assert words.endswith("; coordinates scrambled, die reversed")
     assert mended_words.endswith("; coordinates aligned, die aligned")
+    assert (one.spec.inputs, other.spec.inputs) == (("die_reversed",), ("die",))
     x, y = np.meshgrid(np.linspace(0, 1, COLUMNS), np.linspace(0, 1, ROWS))  # as published: shape (4, 11)
     np.testing.assert_allclose(one.coords, np.c_[x.ravel(), y.ravel()], rtol=1e-6)
     assert torch.equal(one.targets, other.targets)
@@ -317,7 +318,7 @@ def test_a_recipe_trains_on_blocks_and_is_judged_by_all_frames_together(finished
         cases["error"], wrong / np.linalg.norm(cases["targets"].reshape(3, -1), axis=1), rtol=1e-5
     )
     question, answer = tmp_path / "die.npz", tmp_path / "answer.npz"
-    np.savez(question, die=np.full((2, COLUMNS, ROWS), 17.0))
+    np.savez(question, die_reversed=np.full((2, COLUMNS, ROWS), 17.0))
     code, output = linearno("predict", tmp_path, question, "-o", answer)
     assert code == 0, output
     with np.load(answer) as told:

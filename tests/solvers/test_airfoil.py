@@ -179,6 +179,7 @@ def test_the_kept_flow_at_full_size_is_steady_and_transonic_as_the_published_one
     """Published samples: about 5 % of nodes supersonic, p/ρ^1.4 spread by about 0.01, Mach numbers from below
     0.2 to 1.4 or so; the residual of the stream about 0.12. The kept flow is rounded to float32."""
     kept = np.load(FLOW)
+    assert kept["reached"] <= 1e-6
     nodes, state = grid(kept["theta"], 221), torch.from_numpy(kept["state"].astype(float))[None]
     cells, outside = grid_of(nodes, 51), stream(nodes)
     first = residual(cells, outside, outside)
@@ -329,8 +330,39 @@ def test_a_grid_that_folds_over_is_refused_with_its_sample():
         solve_airfoil(grid().flip(1))
     torn = grid()
     torn[0, 2, 0] += 1e-3
-    with pytest.raises(SampleError, match="are not the same points"):
+    with pytest.raises(SampleError, match=r"sample 0: .* are not the same points"):
         solve_airfoil(torn)
+
+
+def test_a_body_that_crosses_itself_is_refused_though_no_quad_of_its_grid_is_turned_over():
+    """Between the controls of its box a cubic reaches further than they do."""
+    with pytest.raises(SampleError, match="the wall crosses itself"):
+        airfoil_nodes(np.array([0, 0.099, 0.099, 0, 0, -0.099, -0.099, 0]), 45)
+
+
+def test_any_heights_close_the_body_to_the_bit():
+    rng = np.random.default_rng(0)
+    for heights in rng.uniform(-0.05, 0.05, (100, 8)):
+        nodes = airfoil_nodes(heights, 45)
+        np.testing.assert_array_equal(nodes[:11, 0], nodes[:-12:-1, 0])
+
+
+def test_a_drawn_body_that_cannot_be_gridded_is_named_in_its_batch(monkeypatch):
+    drawn = iter([HEIGHTS, HEIGHTS, np.full(8, 0.1)])
+    monkeypatch.setattr(airfoil, "draw_heights", lambda rng: next(drawn))
+    with pytest.raises(SampleError, match="sample 2: expected 8 heights within") as caught:
+        samples([0, 1, 2])
+    assert caught.value.index == 2
+
+
+def test_a_flow_is_the_same_in_any_units(symmetric):
+    nodes, (state, _, steps) = symmetric
+    density, pressure = 1.225, 101_325.0
+    units = torch.tensor([density, (pressure / density) ** 0.5, (pressure / density) ** 0.5, pressure])
+    units = units.double()[:, None, None]
+    found = solve_euler(nodes, stream(nodes) * units, cut=paired_nodes(45))
+    assert abs(found.steps - steps).max() <= 1
+    torch.testing.assert_close(found.state / units, state, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("heights", [np.full(8, 0.1), np.array([0, np.nan, *[0] * 6]), np.zeros(7)])
@@ -365,3 +397,15 @@ def test_a_gpu_gives_the_flow_of_the_cpu():
     here, there = samples([3, 4], 67), samples([3, 4], 67, torch.device("cuda"))
     np.testing.assert_array_equal(here.X, there.X)
     np.testing.assert_allclose(here.Q, there.Q, rtol=0, atol=1e-4)
+
+
+def write_reference() -> None:
+    """The kept flow: `python -m tests.solvers.test_airfoil`, a minute."""
+    theta = np.array([0, 0.013, 0.04, 0.028, -0.027, -0.02, 0.037, -0.049])
+    found = solve_airfoil(grid(theta, 221))
+    state, reached = found.state[0].numpy().astype(np.float32), found.reached[0].numpy()
+    np.savez_compressed(FLOW, theta=theta, state=state, reached=reached)
+
+
+if __name__ == "__main__":
+    write_reference()

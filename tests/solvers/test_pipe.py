@@ -272,6 +272,10 @@ def test_a_grid_that_folds_over_is_refused_with_its_sample():
     assert caught.value.index == 1
     with pytest.raises(SampleError, match="the grid folds over itself"):
         solve_pipe(grid().flip(2))
+    bent = grid(np.zeros(5), np.zeros(5))
+    bent[0, 5, 4, 0] += 0.375  # folds at a node alone
+    with pytest.raises(SampleError, match="sample 0: the grid folds over itself"):
+        solve_pipe(bent)
 
 
 @pytest.mark.parametrize(
@@ -291,6 +295,8 @@ def test_numbers_that_make_no_flow_are_refused():
         solve_pipe(grid(), viscosity=0.0)
     with pytest.raises(UserError, match=r"at all nodes \(1, 17, 17, 2\)"):
         solve_flow(grid(), torch.zeros(1, 17, 9, 2), viscosity=0.005)
+    with pytest.raises(UserError, match=r"expected a finite force at all nodes \(1, 17, 17, 2\), got \(2,\)"):
+        solve_flow(grid(), torch.zeros(1, 17, 17, 2), viscosity=0.005, force=torch.zeros(2))
 
 
 @pytest.mark.parametrize("resolution", [3, 16, 18, 128])

@@ -335,6 +335,11 @@ def test_a_die_that_folds_elements_is_named_or_drawn_again(monkeypatch, caplog):
         plasticity_samples(rngs, 11, torch.device("cpu"))
 
 
+def test_a_block_that_bursts_is_named():
+    with pytest.raises(SampleError, match="sample 0: elements fold or are not finite"):
+        solve_forging(BLUNT, 11, material=replace(HEAVY, yields=0.0), frames=4)
+
+
 @pytest.mark.parametrize(
     ("heights", "settings", "complaint"),
     [
@@ -344,6 +349,8 @@ def test_a_die_that_folds_elements_is_named_or_drawn_again(monkeypatch, caplog):
         (BLUNT, {"resolution": 12}, "resolution 12 does not fit; Plasticity needs nodes .* 11, 21"),
         (BLUNT, {"step": 0.9}, "expected 0 < step < 0.7"),
         (BLUNT, {"frames": 0}, "frames ≥ 1"),
+        (BLUNT, {"travel": torch.inf}, "a finite travel ≥ 0"),
+        (BLUNT, {"travel": 16.0}, r"sample 0: the die reaches -0.2 mm, but the plane .* is at -0.1 mm"),
     ],
 )
 def test_what_cannot_be_forged_is_told_in_one_line(heights, settings, complaint):

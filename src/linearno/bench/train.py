@@ -160,7 +160,7 @@ def data_identity(config: DataConfig, source: str) -> str:
     if kind == "generated" and (config.root / CARD).exists():
         hashes = [facts.sha256 for _, facts in sorted(read_card(config.root, how=HOW).files.items())]
     else:
-        named = sorted(config.root.iterdir()) if config.root.is_dir() else []
+        named = sorted(config.root.rglob("*"), key=lambda path: path.name)  # some lie in a folder below
         hashes = [sha256(path) for path in named if path.is_file() and path.name in source]
     if not hashes:
         return kind

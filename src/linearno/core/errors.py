@@ -13,11 +13,11 @@ class SampleError(UserError):
     """What is wrong with one sample of a batch, and its place there."""
 
     def __init__(self, index: int, message: str):
-        super().__init__(message)
-        self.index = index
+        super().__init__(f"sample {index}: {message}")
+        self.index, self.message = index, message
 
     def __reduce__(self) -> tuple[type["SampleError"], tuple[int, str]]:
-        return type(self), (self.index, str(self))
+        return type(self), (self.index, self.message)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

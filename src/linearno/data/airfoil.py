@@ -71,7 +71,16 @@ def open_airfoil(cfg: AirfoilConfig) -> Splits:
         _require_shape(array, arrays)
     require_same_samples(arrays, cfg.sizes)
     spec = airfoil_layout(cfg, arrays[0].shape[1]).spec
-    train, test = (_read(arrays, split, spec, cfg) for split in ("train", "test"))
+    train, test = (
+        _read(
+            arrays,
+            split,
+            spec,
+            samples_of_split(arrays, split, cfg.sizes, lambda held: cfg.train),
+            cfg.stride,
+        )
+        for split in ("train", "test")
+    )
     return Splits(train, test, source)
 
 
@@ -93,14 +102,18 @@ def _require_shape(array: Stored, arrays: list[Stored]) -> None:
     require_channels(array, AIRFOIL)
 
 
-def _read(arrays: list[Stored], split: str, spec: FieldSpec, cfg: AirfoilConfig) -> FieldData:
+def _read(arrays: list[Stored], split: str, spec: FieldSpec, samples: slice, stride: int) -> FieldData:
     fields = {array.field: array for array in arrays if array.split == split}
-    samples = samples_of_split(arrays, split, cfg.sizes, lambda held: cfg.train)
-    data = read_curved(fields, spec, samples, stride=cfg.stride, channel=CHANNELS.index("mach"), how=VERIFY)
+    data = read_curved(fields, spec, samples, stride=stride, channel=CHANNELS.index("mach"), how=VERIFY)
     assert spec.grid
     nodes = data.coords.unflatten(1, spec.grid)
-    _require_order(fields["X"].path, nodes, paired_nodes(fields["X"].shape[1]) // cfg.stride, samples.start)
+    _require_order(fields["X"].path, nodes, paired_nodes(fields["X"].shape[1]) // stride, samples.start)
     return data
+
+
+def _read_published(arrays: list[Stored]) -> FieldData:
+    spec = airfoil_layout(AirfoilConfig(), arrays[0].shape[1]).spec
+    return _read(arrays, "both", spec, slice(0, arrays[0].shape[0]), stride=1)
 
 
 def _require_order(path: Path, nodes: torch.Tensor, paired: int, first: int) -> None:
@@ -161,7 +174,7 @@ DATASETS.register("airfoil")(
         summary="Airfoil: shape of an airfoil at Mach 0.8 → Mach number, 221×51 points that follow it",
         config=AirfoilConfig,
         open=open_airfoil,
-        verify=partial(curved_problems, AIRFOIL, _require_shape),
+        verify=partial(curved_problems, AIRFOIL, _require_shape, _read_published),
         generate=generator(RECIPE),
         resolution=RESOLUTION,
         layout=airfoil_layout,

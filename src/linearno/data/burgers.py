@@ -11,7 +11,7 @@ from torch import Tensor
 
 from linearno.core.errors import UserError, require
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
-from linearno.data.card import array_name, open_array, read_card, require_finite
+from linearno.data.card import array_name, card_of, open_array, require_finite
 from linearno.data.generate import SPLITS, Recipe, Split, generator
 from linearno.data.pickled import read_pickled
 from linearno.data.sample import FieldSpec
@@ -108,7 +108,7 @@ def _words(root: Path, kind: Kind) -> str:
     """Where the numbers come from; an error if they are not there."""
     how = _how(root, kind)
     if kind == "generated":
-        return generated_words(read_card(root, how=how), root)
+        return generated_words(card_of(root, "burgers", how=how), root)
     train, test = (require(_path(root, split, kind), how=how).name for split in PROTOCOL)
     return f"published files {train} and {test} in {root}"
 

@@ -70,6 +70,25 @@ def read_card(root: Path, *, how: str) -> Card:
         raise UserError(f"{root / CARD}: {error}; {how}") from None
 
 
+def card_of(root: Path, name: str, *, how: str) -> Card:
+    """The card of a set of that name."""
+    card = read_card(root, how=how)
+    if card.name != name:
+        raise UserError(f"{root} holds the set {card.name}, not {name}; give the folder of {name}")
+    return card
+
+
+def require_untouched(root: Path, *, how: str) -> None:
+    """An error that names the first file whose hash is not that on its card."""
+    for name, facts in read_card(root, how=how).files.items():
+        _require_hash(root / name, facts, how=how)
+
+
+def _require_hash(path: Path, facts: ArrayFile, *, how: str) -> None:
+    if sha256(require(path, how=how)) != facts.sha256:
+        raise UserError(f"{path} is not the file that was made: its sha256 differs from the card; {how}")
+
+
 def open_array(path: Path, *, how: str) -> ndarray:
     """The array of a `.npy` file, memory-mapped: nothing is read yet but its header and its length."""
     try:
@@ -85,10 +104,11 @@ def require_finite(values: ndarray, where: str, *, how: str, first: int = 0) -> 
             raise UserError(f"{where}: sample {index} has NaN or infinite values; {how}")
 
 
-def card_problems(root: Path, *, how: str) -> list[str]:
-    """What differs between a folder and its card, a line for each file; nothing when all is well."""
+def card_problems(root: Path, name: str, *, how: str) -> list[str]:
+    """What differs between a folder and its card, which is to be one of a set of that name: a line for each
+    file; nothing when all is well."""
     try:
-        card = read_card(root, how=how)
+        card = card_of(root, name, how=how)
     except UserError as error:
         return [str(error)]
     found = (_file_problem(root / name, facts, how) for name, facts in card.files.items())
@@ -102,8 +122,7 @@ def _file_problem(path: Path, facts: ArrayFile, how: str) -> str | None:
             card = f"{facts.dtype} {facts.shape}"
             return f"{path} holds {array.dtype} {array.shape} but its card says {card}; {how}"
         require_finite(array, str(path), how=how)
+        _require_hash(path, facts, how=how)
     except UserError as error:
         return str(error)
-    if sha256(path) != facts.sha256:
-        return f"{path} is not the file that was made: its sha256 differs from the card; {how}"
     return None

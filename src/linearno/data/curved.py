@@ -27,6 +27,10 @@ class Curved(NamedTuple):
     channels: tuple[str, ...]  # of Q
 
 
+Check = Callable[[Stored, list[Stored]], None]
+WHOLE = {"airfoil": (2490, 221, 51), "pipe": (2310, 129, 129)}  # samples and grids of the published files
+
+
 def open_curved(
     kind: Curved, root: Path, source: Source, sizes: Mapping[str, int], first: Callable[[int], int]
 ) -> tuple[list[Stored], str]:
@@ -48,6 +52,9 @@ def published_fields(kind: Curved, root: Path) -> list[Stored]:
     arrays = []
     for field, name in kind.published.items():
         array = open_array(root / name, how=how)
+        if array.dtype.kind not in "fiu" or not array.ndim:
+            held = f"{array.dtype} {array.shape}"
+            raise UserError(f"{root / name}: {field} is {held}; expected real numbers (samples, …); {how}")
         arrays.append(Stored("both", field, root / name, array.shape, array.__getitem__))
     return arrays
 
@@ -96,17 +103,17 @@ def read_curved(
 
 
 def curved_problems(
-    kind: Curved, require_shape: Callable[[Stored, list[Stored]], None], root: Path
+    kind: Curved, require_shape: Check, read: Callable[[list[Stored]], object], root: Path
 ) -> list[str]:
-    """What is wrong with the sets in `root`, a line each."""
+    """What is wrong with the sets in `root`, a line each; `read` takes all samples of the published files."""
     published = [root / name for name in kind.published.values()]
     return set_problems(
-        kind.files.benchmark, root, published, lambda: _published_problems(kind, require_shape, root)
+        kind.files.benchmark, root, published, lambda: _published_problems(kind, require_shape, read, root)
     )
 
 
 def _published_problems(
-    kind: Curved, require_shape: Callable[[Stored, list[Stored]], None], root: Path
+    kind: Curved, require_shape: Check, read: Callable[[list[Stored]], object], root: Path
 ) -> Iterator[str]:
     try:
         arrays = published_fields(kind, root)
@@ -116,6 +123,15 @@ def _published_problems(
 
     def check(array: Stored) -> None:
         require_shape(array, arrays)
+        _require_whole(array, WHOLE[kind.files.benchmark])
         require_finite(array.read((slice(None),)), f"{array.path}: {array.field}", how="fetch the file again")
 
-    yield from complaints(check, arrays)
+    found = list(complaints(check, arrays))
+    yield from found or complaints(read, [arrays])
+
+
+def _require_whole(array: Stored, whole: tuple[int, int, int]) -> None:
+    held = (array.shape[0], *array.shape[-2:])
+    if held != whole:
+        words = [f"{samples:,} samples of {rows} × {columns}" for samples, rows, columns in (held, whole)]
+        raise UserError(f"{array.path}: {array.field} has {words[0]}; the published file has {words[1]}")

@@ -26,6 +26,7 @@ from linearno.solvers.unit_cell import EDGES, RADII, WAVES, elasticity_sample, p
 
 FILES = Files("elasticity", {"xy": ("points", "2"), "sigma": ("points",)}, {})
 PUBLISHED = {"xy": "Random_UnitCell_XY_10.npy", "sigma": "Random_UnitCell_sigma_10.npy"}
+SAMPLES = 2000  # of the published files
 FOLDERS = ("", "Meshes", "elasticity/Meshes")  # where the published files may lie, seen from the root
 
 
@@ -55,6 +56,9 @@ def open_elasticity(cfg: ElasticityConfig) -> Splits:
         (array.split, array.field): read_finite(array, (samples_of(array, cfg.sizes),), how=how)
         for array in arrays
     }
+    if {array.path.name for array in arrays} == set(PUBLISHED.values()):
+        total = arrays[0].shape[0]
+        source += f", tested on samples {total - cfg.test} to {total - 1}"
     spec = elasticity_layout(cfg).spec
     train, test = (
         FieldData(spec, read[split, "xy"], None, read[split, "sigma"].unsqueeze(-1))
@@ -152,6 +156,9 @@ def _problems(root: Path) -> Iterator[str]:
 
     def check(array: Stored) -> None:
         _require_shape(array, arrays)
+        if array.shape[0] != SAMPLES:
+            held = f"{array.shape[0]:,} samples"
+            raise UserError(f"{array.path}: {array.field} has {held}; the published file has {SAMPLES:,}")
         read_finite(array, (slice(None),), how="fetch the file again")
 
     yield from complaints(check, arrays[: len(PUBLISHED)])

@@ -304,9 +304,10 @@ def _make(make: MakeBatch, root: Path, plan: Plan, device: torch.device, batch: 
     rngs = [numpy_generator(plan.seed, SPLITS.index(split), index) for split, index in batch]
     try:
         fields = make(rngs, plan.resolution, device)
+    except SampleError as error:
+        raise UserError(f"{_name(batch, error.index)}: {error.message}") from None
     except UserError as error:
-        index = error.index if isinstance(error, SampleError) else None
-        raise UserError(f"{_name(batch, index)}: {error}") from None
+        raise UserError(f"{_name(batch)}: {error}") from None
     except torch.OutOfMemoryError:
         raise UserError(
             f"{_name(batch)}: {describe(device)} has too little free memory to solve {len(batch)} at once; "

@@ -88,11 +88,12 @@ def open_plasticity(cfg: PlasticityConfig) -> Splits:
 def plasticity_layout(cfg: PlasticityConfig, columns: int = PUBLISHED_NODES, frames: int = FRAMES) -> Layout:
     """Of samples stored with so many columns of points."""
     names = [f"{channel}{frame}" for frame in range(frames) for channel in CHANNELS]
+    die = "die" if cfg.die == "aligned" else "die_reversed"  # pictures say what they show
     spec = FieldSpec(
         coords=("s", "r"),
-        inputs=("die",),
+        inputs=(die,),
         outputs=tuple(names),
-        units=dict.fromkeys(("die", *names), "mm"),
+        units=dict.fromkeys((die, *names), "mm"),
         grid=(columns, rows_of(columns)),
         scaled=("inputs",),
         places=tuple(name for name in names if name[0] in "xy"),

@@ -62,7 +62,7 @@ def set_problems(
     there = any(path.exists() for path in published)
     lines = list(check()) if there else []
     if not there or (root / CARD).exists():
-        lines += card_problems(root, how=how_to_make(name, root))
+        lines += card_problems(root, name, how=how_to_make(name, root))
     return lines
 
 

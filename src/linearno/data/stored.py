@@ -11,7 +11,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from linearno.core.errors import UserError
-from linearno.data.card import array_name, open_array, read_card, require_finite
+from linearno.data.card import array_name, card_of, open_array, require_finite
 from linearno.data.matlab import mat_shape, read_mat
 from linearno.data.sources import (
     Source,
@@ -52,7 +52,7 @@ def open_stored(files: Files, root: Path, source: Source) -> tuple[list[Stored],
 
 def _generated(files: Files, root: Path) -> tuple[list[Stored], str]:
     how = how_to_make(files.benchmark, root)
-    card = read_card(root, how=how)
+    card = card_of(root, files.benchmark, how=how)
     arrays = []
     for split in ("train", "test"):
         for field in files.axes:

@@ -67,7 +67,8 @@ def airfoil_samples(
     draws, left = np.zeros(len(rngs)), np.arange(len(rngs))
     for draw in range(1, MAX_DRAWS + 1):
         heights[left] = [draw_heights(rngs[i]) for i in left.tolist()]
-        places[left] = [airfoil_nodes(one, resolution) for one in heights[left]]
+        for i in left.tolist():
+            places[i] = _nodes_of_sample(i, heights[i], resolution)
         nodes = torch.from_numpy(places[left]).to(device)
         found = march(grid_of(nodes, paired_nodes(resolution)), stream(nodes), room)
         fields[left], reached[left] = with_mach(found.state).cpu().numpy(), found.reached.cpu().numpy()
@@ -127,6 +128,7 @@ def airfoil_nodes(heights: Float64[ndarray, "..."], resolution: int) -> Float64[
     cells = resolution // UNIT
     straight = naca0012(SIDE * cells)
     body = straight + np.stack([np.zeros(len(straight)), lift_of(straight, heights)], axis=-1)
+    body[-1] = body[0]  # to rounding it is
     first = float(np.linalg.norm(straight[1] - straight[0]))
     way = spread(WAKE * cells, first / (END - 1))[:, None]
     wake = body[0] * (1 - way) + np.array([END, 0.0]) * way
@@ -140,6 +142,15 @@ def airfoil_nodes(heights: Float64[ndarray, "..."], resolution: int) -> Float64[
     nodes: ndarray = inner[:, None] * (1 - out) + outer[:, None] * out
     require_grid(torch.from_numpy(nodes)[None], paired_nodes(resolution))
     return nodes
+
+
+def _nodes_of_sample(index: int, heights: Heights, resolution: int) -> Float64[ndarray, "I J 2"]:
+    try:
+        return airfoil_nodes(heights, resolution)
+    except SampleError as error:
+        raise SampleError(index, error.message) from None
+    except UserError as error:
+        raise SampleError(index, str(error)) from None
 
 
 def naca0012(cells: int) -> Points:

@@ -6,7 +6,7 @@ its left end and from its top down, K knots of a die, P places at which it may t
 
 import logging
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, inf
 from typing import NamedTuple
 
 import numpy as np
@@ -56,9 +56,9 @@ class Die(NamedTuple):
         """How far a point is above the die, or else zero, and the slope of the die there."""
         width = LENGTH / self.pieces
         along = x - (RIGHT - LENGTH)
-        piece = (along / width).floor_().clamp_(0, self.pieces - 1)
+        piece = (along / width).long().clamp_(0, self.pieces - 1)  # of NaN any: it stays one in t
         t = along - piece * width
-        a, b, c, d = self.coefficients[piece.long() + self.first].unbind(-1)
+        a, b, c, d = self.coefficients[piece + self.first].unbind(-1)
         slope = torch.addcmul(torch.addcmul(c, b, t, value=2), a * t, t, value=3)
         height = torch.addcmul(d, torch.addcmul(c, torch.addcmul(b, a, t), t), t)
         inside = (along >= 0) & (along <= LENGTH)
@@ -86,9 +86,16 @@ def solve_forging(
     """
     require_resolution(resolution)
     _require_heights(heights)
-    if not (0 < step < 0.7 and frames >= 1 and travel >= 0):
+    if not (0 < step < 0.7 and frames >= 1 and 0 <= travel < inf):
         got = f"{step:g}, {frames} and {travel:g}"
-        raise UserError(f"expected 0 < step < 0.7, frames ≥ 1 and travel ≥ 0, got {got}")
+        raise UserError(f"expected 0 < step < 0.7, frames ≥ 1 and a finite travel ≥ 0, got {got}")
+    lowest = heights.amin(dim=1) - travel * (frames - 1) * INTERVAL / DURATION
+    if (lowest <= TOP - HEIGHT).any():
+        raise SampleError(
+            int((lowest <= TOP - HEIGHT).nonzero()[0]),
+            f"the die reaches {lowest.min():.3g} mm, but the plane under the block is at {TOP - HEIGHT:.3g} "
+            "mm; expected less travel, fewer frames or a higher die",
+        )
     places, solved = _forge(heights.double(), resolution, material, step, frames, travel)
     if not solved.all():
         raise SampleError(

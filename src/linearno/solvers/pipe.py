@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from linearno.core.errors import SampleError, UserError
-from linearno.solvers.taylor_hood import Flow, Nodes, cross, mesh_on, newton_step
+from linearno.solvers.taylor_hood import Flow, Nodes, cross, mesh_on, newton_step, require_unfolded
 
 Given = Float[Tensor, "..."]  # from a user, who gets a line about a wrong shape
 
@@ -41,7 +41,7 @@ def solve_pipe(nodes: Given, *, speed: float = SPEED, viscosity: float = VISCOSI
     return solve_flow(nodes, poiseuille(nodes.double(), speed), viscosity=viscosity)
 
 
-def solve_flow(nodes: Given, start: Given, *, viscosity: float, force: Nodes | None = None) -> Flow:
+def solve_flow(nodes: Given, start: Given, *, viscosity: float, force: Given | None = None) -> Flow:
     """Solve  u·∇u − ν Δu + ∇p = f,  ∇·u = 0  from `start`, whose values at the inlet and on the walls stay.
 
     At the outlet ν ∂u/∂n = p n. Taylor–Hood elements, quadratic and curved as their nodes are, bilinear in
@@ -54,7 +54,13 @@ def solve_flow(nodes: Given, start: Given, *, viscosity: float, force: Nodes | N
             f"expected a viscosity above zero and a finite velocity at all nodes {tuple(nodes.shape)}, "
             f"got viscosity {viscosity:g} and a velocity {tuple(start.shape)}"
         )
-    flow, solved = _newton(nodes.double(), start.double(), viscosity, force)
+    if force is not None and (force.shape != nodes.shape or not force.isfinite().all()):
+        raise UserError(
+            f"expected a finite force at all nodes {tuple(nodes.shape)}, got {tuple(force.shape)}"
+        )
+    flow, solved = _newton(
+        nodes.double(), start.double(), viscosity, None if force is None else force.double()
+    )
     if not solved.all():
         first = int((~solved).nonzero()[0])
         raise SampleError(
@@ -163,3 +169,4 @@ def _require_nodes(nodes: Given) -> None:
     if not finite.all():
         raise SampleError(int((~finite).nonzero()[0]), "expected finite nodes, got NaN or infinity")
     mesh_on(nodes.double())
+    require_unfolded(nodes.double())

@@ -63,12 +63,14 @@ def solve_euler(nodes: Given, outside: Given, *, cut: int = 0) -> Steady:
     """Solve  ∇·F(W) = 0  for a gas with γ = 1.4 from W = `outside`, which stays so at the far field.
 
     `nodes` (B, I, J, 2) with an odd I, J to the right of I: the first line is a wall but for its first and
-    last `cut` nodes, which are the same points. `outside` (B, 4, I, J) is density, velocity, pressure. Second
-    order but at shocks. Each step solves the linear system of a first-order scheme directly, and Anderson's
-    method mixes the steps.
+    last `cut` nodes, which are the same points. `outside` (B, 4, I, J) is density, velocity, pressure, in any
+    consistent units. Second order but at shocks. Each step solves the linear system of a first-order scheme
+    directly, and Anderson's method mixes the steps.
     """
     _require(nodes, outside, cut)
-    found = march(grid_of(nodes.double(), cut), outside.double())
+    units = _units(outside.double())
+    found = march(grid_of(nodes.double(), cut), outside.double() / units)
+    found = found._replace(state=found.state * units)
     if not is_solved(found).all():
         first = int((~is_solved(found)).nonzero()[0])
         raise SampleError(
@@ -78,6 +80,13 @@ def solve_euler(nodes: Given, outside: Given, *, cut: int = 0) -> Steady:
             "give a smoother body or another grid",
         )
     return found
+
+
+def _units(state: State) -> Float64[Tensor, "B 4 1 1"]:
+    """In which density and pressure are about one."""
+    density, pressure = state[:, ::3].mean(dim=(2, 3)).unbind(1)
+    velocity = (pressure / density).sqrt()
+    return torch.stack([density, velocity, velocity, pressure], dim=1)[..., None, None]
 
 
 def is_solved(found: Steady) -> Bool[Tensor, "B"]:
@@ -241,9 +250,21 @@ def _require(nodes: Given, outside: Given, cut: int) -> None:
     require_grid(nodes.double(), cut)
 
 
+def crosses_itself(line: Float64[Tensor, "n 2"]) -> Bool[Tensor, ""]:
+    """Whether two pieces of a line lie across each other: both ends of each on two sides of the other."""
+    begin, way = line[:-1], line.diff(dim=0)
+    to_ends = line[None] - begin[:, None]  # from the beginning of each piece
+    side = (way[:, None, 0] * to_ends[..., 1] - way[:, None, 1] * to_ends[..., 0]).sign()
+    across = side[:, :-1] * side[:, 1:] < 0
+    return (across & across.mT).any()
+
+
 def require_grid(nodes: Nodes, cut: int) -> None:
-    """No quad of the grid may be turned over, and what is there twice must lie at the same place."""
+    """No quad of the grid may be turned over, nor the wall cross itself, and what is there twice must lie at
+    the same place."""
     finite = nodes.isfinite().flatten(1).all(dim=1)
+    first = max(cut - 1, 0)
+    crossed = torch.stack([crosses_itself(line) for line in nodes[:, first : nodes.shape[1] - first, 0]])
     folded = (quad_areas(nodes) <= 0).flatten(1).any(dim=1)
     apart = (nodes[:, :cut, 0] != nodes[:, nodes.shape[1] - cut :, 0].flip(1)).flatten(1).any(dim=1)
     for wrong, words in (
@@ -252,6 +273,7 @@ def require_grid(nodes: Nodes, cut: int) -> None:
             folded,
             "the grid folds over itself: each quad needs an area, and its rows to the right of its lines",
         ),
+        (crossed, "the wall crosses itself: a grid around such a body covers some places twice"),
         (apart, f"the first and last {cut} nodes of the first line are not the same points"),
     ):
         if wrong.any():

@@ -113,16 +113,29 @@ def _fixed(along: int, across: int, device: torch.device) -> Bool[Tensor, "P Q 2
 def mesh_on(nodes: Nodes) -> Mesh:
     """Elements that are curved as their nodes are. A grid that folds over is an error."""
     shapes = shapes_on(nodes.device)
-    tangents = _per_element(nodes).mT[..., None, :, :] @ shapes.slope  # ∂x_a/∂ξ_r
-    along, across = tangents.unbind(-1)
+    along, across = _tangents(nodes, shapes)
     area = cross(along, across)
+    _require_positive(area)
+    turned = torch.stack([across.flip(-1), along.flip(-1)], dim=-2) * area.new_tensor([[1, -1], [-1, 1]])
+    return Mesh(shapes.slope @ (turned / area[..., None, None]), shapes.weight * area)
+
+
+def require_unfolded(nodes: Nodes) -> None:
+    """An error for elements that fold over at a node, which points of quadrature do not see."""
+    _require_positive(cross(*_tangents(nodes, shapes_on(nodes.device, at_nodes=True))))
+
+
+def _tangents(nodes: Nodes, shapes: Shapes) -> tuple[PerElement, ...]:
+    """∂x/∂ξ along the channel and across it."""
+    return (_per_element(nodes).mT[..., None, :, :] @ shapes.slope).unbind(-1)
+
+
+def _require_positive(area: Float64[Tensor, "B P Q q"]) -> None:
     if not (area > 0).all():
         first = int((~(area > 0).flatten(1).all(dim=1)).nonzero()[0])
         raise SampleError(
             first, "the grid folds over itself: expected nodes that run along the channel, then to its left"
         )
-    turned = torch.stack([across.flip(-1), along.flip(-1)], dim=-2) * area.new_tensor([[1, -1], [-1, 1]])
-    return Mesh(shapes.slope @ (turned / area[..., None, None]), shapes.weight * area)
 
 
 def cross(a: Float64[Tensor, "*S 2"], b: Float64[Tensor, "*S 2"]) -> Float64[Tensor, "*S"]:
@@ -130,10 +143,13 @@ def cross(a: Float64[Tensor, "*S 2"], b: Float64[Tensor, "*S 2"]) -> Float64[Ten
 
 
 @cache
-def shapes_on(device: torch.device) -> Shapes:
-    """Four Gauss points each way: u·∇u is integrated exactly where the elements are parallelograms."""
+def shapes_on(device: torch.device, *, at_nodes: bool = False) -> Shapes:
+    """At four Gauss points each way: u·∇u is integrated exactly where the elements are parallelograms. Or at
+    the nodes, with the weights of Simpson's rule."""
     x, weight = np.polynomial.legendre.leggauss(4)
     x, weight = (x + 1) / 2, weight / 2
+    if at_nodes:
+        x, weight = np.array([0, 0.5, 1]), np.array([1, 4, 1]) / 6
     quadratic = (1 - x) * (1 - 2 * x), 4 * x * (1 - x), x * (2 * x - 1)
     slope, linear = (4 * x - 3, 4 - 8 * x, 4 * x - 1), {0: 1 - x, 2: x}
     phi = [np.outer(quadratic[i], quadratic[j]).ravel() for i, j in NODES]
