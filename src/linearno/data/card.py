@@ -49,12 +49,15 @@ def array_name(split: str, field: str) -> str:
 
 
 def write_card(root: Path, names: Iterable[str], facts: dict[str, Any]) -> Card:
-    """Hash the arrays of those names and describe them, with `facts`, in `card.json`."""
+    """Hash the arrays of those names and describe them, with `facts`, in `card.json`.
+
+    The versions and the commit are those of this machine, unless the facts have those of another.
+    """
     files = {}
     for name in names:
         array = open_array(root / name, how="generate the set again")
         files[name] = {"shape": array.shape, "dtype": str(array.dtype), "sha256": sha256(root / name)}
-    card = Card.make({**facts, "files": files, "versions": versions(), "commit": commit()})
+    card = Card.make({"versions": versions(), "commit": commit(), **facts, "files": files})
     write_json(root / CARD, card.model_dump(mode="json"))
     return card
 
@@ -111,7 +114,9 @@ def card_problems(root: Path, name: str, *, how: str) -> list[str]:
         card = card_of(root, name, how=how)
     except UserError as error:
         return [str(error)]
-    found = (_file_problem(root / name, facts, how) for name, facts in card.files.items())
+    if card.name != name:
+        return [f"{root} holds the set {card.name}, not {name}; give the folder of {name}"]
+    found = (_file_problem(root / file, facts, how) for file, facts in card.files.items())
     return [line for line in found if line]
 
 

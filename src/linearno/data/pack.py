@@ -1,23 +1,30 @@
 """A generated set as one small file, to be carried to another machine.
 
 Fields that a network is given stay as they are. Those that it is to predict become 16-bit numbers between
-their smallest and largest value: wrong by 1/131,070 of that range at most, less than 1e-5. Both are stored as
-differences from point to point, low bytes apart from high ones, which compress well, and with them the card.
+their smallest and largest value: wrong by 1/131,070 of that range at most, less than 1e-5, and by what
+float32 rounds. Both are stored as differences from point to point, low bytes apart from high ones, which
+compress well, and with them the card.
 """
 
 import json
+import lzma
+import os
 import shutil
 import zipfile
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
 from numpy import ndarray
+from pydantic import PositiveInt
 
 from linearno.core.artifacts import writable_folder, write_whole
+from linearno.core.config import Config
 from linearno.core.errors import UserError, require
-from linearno.data.card import CARD, Card, open_array, read_card, write_card
+from linearno.data.card import CARD, Card, card_problems, open_array, read_card, write_card
 
 LEVELS = 2**16 - 1
 FACTS = "pack.json"
@@ -26,16 +33,42 @@ CHUNK = 64  # samples at a time
 
 Rounded = list[tuple[float, float]]  # lowest value and step, of all or of each channel
 
+DAMAGED = (  # what a file that is no pack makes `zipfile`, its decompressors and numpy raise
+    zipfile.BadZipFile,
+    lzma.LZMAError,
+    zlib.error,
+    EOFError,
+    OSError,
+    RuntimeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+
+
+class Facts(Config):
+    rounded: dict[str, Rounded]
+    chunk: PositiveInt
+
 
 def pack(
-    root: Path, out: Path, *, rounded: Sequence[str], how: str, channels: Sequence[str] = ()
+    root: Path,
+    out: Path,
+    *,
+    rounded: Sequence[str],
+    how: str,
+    channels: Sequence[str] = (),
+    benchmark: str | None = None,
 ) -> dict[str, float]:
     """Write the set in `root` as the file `out`, whole or not at all; how far each rounded array is off.
 
     `rounded` are the names of the fields that may be, `channels` of those with several fields in axis 1, each
-    of which then has its own range.
+    of which then has its own range. The set is to be as its card says, and of that `benchmark` where one
+    is given.
     """
     card = read_card(root, how=how)
+    if problems := card_problems(root, benchmark or card.name, how=how):
+        raise UserError(problems[0])
     arrays = {name: open_array(root / name, how=how) for name in card.files}
     ranges = {
         name: _ranges(array, apart=_field(name) in channels)
@@ -53,41 +86,65 @@ def pack(
                     file.writestr(f"{name}/{place}", _squeeze(part, ranges.get(name)))
 
     write_whole(out, write)
-    return _worst(ranges)
+    return _worst(ranges, card.rounding)
 
 
 def unpack(path: Path, root: Path) -> Card:
     """Fill `root` with the set that a packed file holds, and a card that states the rounding."""
     require(path, how=HOW)
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+    there = root.exists()
+    if there and (not root.is_dir() or any(root.iterdir())):
         raise UserError(f"{root} is not an empty folder; choose another")
-    beside = writable_folder(root.with_name(f".{root.name}.part"))
+    part = writable_folder(root / ".part")
     try:
-        card = _unpack(path, beside)
-        beside.replace(root)
+        card = _unpack(path, part)
+        for name in (*card.files, CARD):  # the card last: a folder that has one is complete
+            os.replace(part / name, root / name)
         return card
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
+    except DAMAGED as error:
         raise UserError(f"{path} is damaged or no packed set ({error}); {HOW}") from None
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
+        if not there:
+            with suppress(OSError):  # it holds the set
+                root.rmdir()
 
 
 def _unpack(path: Path, root: Path) -> Card:
     with zipfile.ZipFile(path) as file:
-        card = Card.make(json.loads(file.read(CARD)))
-        facts = json.loads(file.read(FACTS))
-        ranges: dict[str, Rounded] = {
-            name: [(low, step) for low, step in parts] for name, parts in facts["rounded"].items()
-        }
+        card, facts = _read_facts(file)
         for name, known in card.files.items():
-            _restore(file, name, root / name, known.shape, ranges.get(name), facts["chunk"])
-    kept = card.model_dump(mode="json", exclude={"files", "versions", "commit", "rounding"})
-    return write_card(root, card.files, kept | {"rounding": _worst(ranges)})
+            _restore(file, name, root / name, known.shape, facts.rounded.get(name), facts.chunk)
+    kept = card.model_dump(mode="json", exclude={"files", "rounding"})
+    found = write_card(root, card.files, kept | {"rounding": _worst(facts.rounded, card.rounding)})
+    for name, known in card.files.items():
+        if name not in facts.rounded and found.files[name] != known:
+            raise ValueError(f"{name} is not the file that was packed: its sha256 differs from the card")
+    return found
 
 
-def _worst(ranges: dict[str, Rounded]) -> dict[str, float]:
-    """How far the numbers of each file may be off."""
-    return {name: max(step for _, step in parts) / 2 for name, parts in ranges.items()}
+def _read_facts(file: zipfile.ZipFile) -> tuple[Card, Facts]:
+    try:
+        card, facts = Card.make(json.loads(file.read(CARD))), Facts.make(json.loads(file.read(FACTS)))
+    except UserError as error:
+        raise ValueError(str(error)) from None
+    for name in card.files:
+        if Path(name).name != name:
+            raise ValueError(f"{name!r} is not the name of a file")
+    return card, facts
+
+
+def _worst(ranges: Mapping[str, Rounded], before: Mapping[str, float]) -> dict[str, float]:
+    """How far the numbers of each file may be off, with what they were off `before`."""
+    return {
+        name: before.get(name, 0.0) + max(step / 2 + _float32_step(low, step) for low, step in parts)
+        for name, parts in ranges.items()
+    }
+
+
+def _float32_step(low: float, step: float) -> float:
+    """Between neighbouring numbers of float32 where they are farthest apart in a range."""
+    return float(np.spacing(np.float32(max(abs(low), abs(low + LEVELS * step)))))
 
 
 def _field(name: str) -> str:
