@@ -231,3 +231,4 @@ def test_the_commands_carry_a_set(darcy_folder, tmp_path):
     assert "train 24, test 6" in output
     assert "does not exist" in refused("data", "unpack", tmp_path / "nowhere.pack")
     assert "card.json" in refused("data", "pack", "darcy", "--root", tmp_path)
+    assert "holds the set darcy, not pipe" in refused("data", "pack", "pipe", "--root", darcy_folder)

@@ -213,6 +213,7 @@ def pack(
             rounded=benchmark.outputs,
             channels=benchmark.channels,
             how=how_to_make(name, folder),
+            benchmark=name,
         )
         rounded = "".join(f"; {file} to ±{error:.2g}" for file, error in off.items())
         typer.echo(f"{path}: {path.stat().st_size / 1e6:.3g} MB{rounded}")
