@@ -5,20 +5,24 @@ from pathlib import Path
 from time import monotonic
 from typing import Annotated
 
+import numpy as np
 import torch
 import typer
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Column, Table
 
 from linearno.cli.shared import console, progress_bar, user_errors, words_for
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark
-from linearno.data.card import read_card
-from linearno.data.generate import Plan
+from linearno.data.card import CARD, Card, array_name, open_array, read_card
+from linearno.data.generate import Plan, begun
 from linearno.data.pack import pack as pack_set
 from linearno.data.pack import unpack as unpack_set
 from linearno.data.sources import how_to_make, present
 
 PATIENCE = 600.0  # seconds that a CPU may work without having been asked to
+CORES = 2  # of that CPU, whichever is here: the same command asks for the same samples everywhere
+FEW = 5  # samples to name one by one
 
 app = typer.Typer(help="List, make and check the data of the benchmarks.", no_args_is_help=True)
 
@@ -52,25 +56,52 @@ def list_() -> None:
     Example:  linearno data list
     """
     with user_errors():
-        table = Table("name", "what it is", "folder", "here", "how to get it", box=None, pad_edge=False)
+        heads = ("what it is", "folder", "here", "how to get it")
+        folded = (Column(head, overflow="fold") for head in heads)  # no name of a file is cut
+        table = Table(Column("name", no_wrap=True), *folded, box=None, pad_edge=False)
         for name in DATASETS:
             benchmark = DATASETS[name]
-            usual = benchmark.config.make({})
-            here = present(usual.root, benchmark.published)
-            table.add_row(name, benchmark.summary, str(usual.root), here or "nothing", _how(name, benchmark))
+            root = benchmark.config.make({}).root
+            here = present(name, root, benchmark.published) or "nothing"
+            table.add_row(name, benchmark.summary, str(root), escape(here), _how(name, benchmark, root))
         console.print(table)
 
 
-def _how(name: str, benchmark: Benchmark) -> str:
+def _how(name: str, benchmark: Benchmark, root: Path) -> str:
     """By a command and its time, or by files of these names."""
     ways = []
     if benchmark.generate:
-        samples = sum(benchmark.config.make({}).sizes.values())
-        took = words_for(benchmark.seconds * samples / _cores())
-        ways.append(f"linearno data generate {name} --full (about {took} on {_cores()} cores)")
+        options, seconds = _way(benchmark, root)
+        took = words_for(seconds / _cores())
+        ways.append(f"linearno data generate {name} {options} (about {took} on {_cores()} cores)")
     if benchmark.published:
         ways.append(f"or the published {', '.join(benchmark.published)}")
     return " ".join(ways)
+
+
+def _way(benchmark: Benchmark, root: Path) -> tuple[str, float]:
+    """The options by which `generate` goes on in `root`, or makes all samples, in another folder where this
+    one holds something else; and the seconds of a core for it."""
+    sizes, points = benchmark.config.make({}).sizes, benchmark.resolution
+    elsewhere, whole = f"--full --out {root}-full", _seconds(benchmark, points) * sum(sizes.values())
+    try:
+        there = begun(root)
+    except UserError:
+        return elsewhere, whole
+    if there is None:
+        return "--full", whole
+    if not (root / CARD).exists():
+        device = " --device cpu" if there.device == "cpu" and _on_gpu("auto") else ""
+        left = len(there.plan.jobs) - there.done
+        return _asks_for(there.plan) + device, _seconds(benchmark, there.plan.resolution) * left
+    all_there = (there.plan.sizes, there.plan.resolution) == (sizes, points)
+    return f"--full {_asks_for(there.plan)}" if all_there else elsewhere, whole
+
+
+def _asks_for(plan: Plan) -> str:
+    """The options of `generate` for this plan, but its sizes."""
+    values = plan.model_dump(exclude={"sizes"}, exclude_none=True)
+    return " ".join(f"--{name} {value}" for name, value in values.items())
 
 
 @app.command()
@@ -96,8 +127,9 @@ def generate(
     A GPU solves many samples at once. Random inputs are the same on every
     device, solutions to rounding; the card of the set says which one it was.
 
-    Where the protocol's whole set would take a CPU longer than ten minutes, a small
-    one is made unless you ask for --full or give sizes.
+    Where the protocol's whole set would take two cores longer than ten minutes, a
+    small one is made unless you ask for --full or give sizes. Without either, the
+    sizes of a set that is in the folder already are taken.
 
     Example:  linearno data generate darcy
 
@@ -110,35 +142,52 @@ def generate(
     with user_errors():
         benchmark = DATASETS[name]
         usual = benchmark.config.make({})
-        asked = {"train": train, "test": test, "val": val}
-        sizes = usual.sizes | {split: count for split, count in asked.items() if count}
-        note = ""
-        if not full and not any(asked.values()):
-            sizes, note = _within_reach(benchmark, sizes, workers or _cores(), device)
-        if extra := sizes.keys() - usual.sizes.keys():
+        asked = {split: count for split, count in (("train", train), ("test", test), ("val", val)) if count}
+        if extra := asked.keys() - usual.sizes.keys():
             raise UserError(f"{name} has no split {extra.pop()!r}; it has {', '.join(usual.sizes)}")
         points = resolution or benchmark.resolution
         if points is None:
             raise UserError(f"{name} has no usual resolution; give one with --resolution")
+        root, at_once, sizes, note = out or usual.root, workers or _cores(), usual.sizes | asked, ""
+        if not full and not asked:
+            each = 0.0 if _on_gpu(device) else _seconds(benchmark, points)
+            sizes, note = _as_begun(root, sizes) or _within_reach(each, sizes, at_once)
         plan = Plan.make({"seed": seed, "resolution": points, "sizes": sizes, "scheme": scheme})
-        _generate(
-            name, benchmark, out or usual.root, plan, workers=workers or _cores(), device=device, note=note
-        )
+        _generate(name, benchmark, root, plan, workers=at_once, device=device, note=note)
 
 
-def _within_reach(
-    benchmark: Benchmark, sizes: dict[str, int], workers: int, device: str
-) -> tuple[dict[str, int], str]:
-    """The sizes, or where a CPU would need too long a part of them, and a line that says so."""
-    whole, total = benchmark.seconds * sum(sizes.values()) / workers, sum(sizes.values())
-    gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    if gpu or whole <= PATIENCE:
+def _on_gpu(device: str) -> bool:
+    return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+
+
+def _seconds(benchmark: Benchmark, points: int | None) -> float:
+    """About, that a core needs to make a sample of that resolution."""
+    usual = benchmark.resolution
+    return benchmark.seconds * (points / usual) ** benchmark.growth if points and usual else benchmark.seconds
+
+
+def _as_begun(root: Path, sizes: dict[str, int]) -> tuple[dict[str, int], str] | None:
+    """The sizes of the set in `root`, finished or not, and a line where they are not the protocol's."""
+    if (there := begun(root)) is None:
+        return None
+    found: dict[str, int] = there.plan.model_dump()["sizes"]
+    total = sum(sizes.values())
+    note = f"sizes as in {root}; for all {total:,} samples: --full with another --out"
+    return found, "" if found == sizes else note
+
+
+def _within_reach(each: float, sizes: dict[str, int], workers: int) -> tuple[dict[str, int], str]:
+    """The sizes, or where two cores, `each` seconds a sample, would need too long a part of them, and a line
+    that says so."""
+    total = sum(sizes.values())
+    whole = each * total / CORES
+    if whole <= PATIENCE:
         return sizes, ""
-    part = PATIENCE / 2 / whole
-    small = {split: max(2, round(part * count)) for split, count in sizes.items()}
+    small = {split: max(2, round(PATIENCE / 2 / whole * count)) for split, count in sizes.items()}
+    some = sum(small.values())
     return small, (
-        f"all {total:,} samples would take about {words_for(whole)} on {workers} cores; making "
-        f"{sum(small.values())} in about {words_for(part * whole)}. For all: --full, or --device cuda on "
+        f"all {total:,} samples would take about {words_for(each * total / workers)} on {workers} cores; "
+        f"making {some} in about {words_for(each * some / workers)}. For all: --full, or --device cuda on "
         "a GPU"
     )
 
@@ -165,8 +214,25 @@ def _generate(
         typer.echo(f"stopped; {made} samples are kept and the same command goes on from there", err=True)
         raise typer.Exit(130) from None
     when = f"made in {monotonic() - began:.1f} s" if made else "already there, nothing to do"
-    maker = read_card(root, how="generate the set again").device
-    typer.echo(f"{root}: {plan}; {when} (solved on {maker})")
+    card = read_card(root, how="generate the set again")
+    typer.echo(f"{root}: {plan}; {when} (solved on {card.device})")
+    if again := _drawn_again(root, card):
+        typer.echo(f"drawn again: {again}")
+    if note and not made:
+        typer.echo(f"{name}: {note}", err=True)
+
+
+def _drawn_again(root: Path, card: Card) -> str:
+    """The samples whose first draw could not be solved, in words; nothing where there are none."""
+    found = []
+    for split in card.sizes:
+        if (name := array_name(split, "draws")) in card.files:
+            draws = open_array(root / name, how="generate the set again")
+            again = np.flatnonzero(draws > 1).tolist()
+            rest = f" and {len(again) - FEW} more" if len(again) > FEW else ""
+            if again:
+                found.append(f"{split} {', '.join(map(str, again[:FEW]))}{rest}")
+    return "; ".join(found)
 
 
 def _cores() -> int:

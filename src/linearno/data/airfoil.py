@@ -182,5 +182,6 @@ DATASETS.register("airfoil")(
         channels=("Q",),
         published=tuple(PUBLISHED.values()),
         seconds=16.0,
+        growth=2.5,
     )
 )

@@ -175,6 +175,7 @@ DATASETS.register("elasticity")(
         layout=elasticity_layout,
         outputs=("sigma",),
         published=tuple(PUBLISHED.values()),
-        seconds=0.005,
+        seconds=0.009,
+        growth=2.8,
     )
 )

@@ -23,7 +23,7 @@ from linearno.core.device import describe, resolve_device
 from linearno.core.errors import SampleError, UserError, did_you_mean
 from linearno.core.randomness import numpy_generator
 from linearno.data.benchmark import Generate
-from linearno.data.card import CARD, array_name, read_card, write_card
+from linearno.data.card import CARD, Card, array_name, read_card, write_card
 from linearno.data.workers import in_order
 
 PROGRESS = "progress.json"
@@ -180,17 +180,32 @@ def _words(device: torch.device) -> str:
     return "cpu" if device.type == "cpu" else describe(device)
 
 
+def begun(root: Path) -> Progress | None:
+    """The plan of the set in `root` and how much of it is done, if there is one, finished or not."""
+    try:
+        if (root / CARD).exists():
+            card = read_card(root, how="remove the folder and generate again")
+            plan = _plan_of(card)
+            return Progress(plan=plan, done=len(plan.jobs), device=card.device)
+        return _read_progress(root) if (root / PROGRESS).exists() else None
+    except OSError as error:
+        raise UserError(f"cannot read what is in {root}: {error.strerror}; choose another folder") from None
+
+
+def _plan_of(card: Card) -> Plan:
+    return Plan.make(card.model_dump(include=set(Plan.model_fields)))
+
+
 def unfinished(root: Path) -> str | None:
     """A clause about a generation that was interrupted in `root`, if there was one."""
-    if not (root / PROGRESS).exists() or (root / CARD).exists():
+    if (root / CARD).exists() or (progress := begun(root)) is None:
         return None
-    progress = _read_progress(root)
     return f"its generation stopped after {progress.done} of {len(progress.plan.jobs)} samples"
 
 
 def _require_same(root: Path, recipe: Recipe, plan: Plan) -> None:
     card = read_card(root, how="remove the folder and generate again")
-    there = Plan.make(card.model_dump(include=set(Plan.model_fields)))
+    there = _plan_of(card)
     if (card.name, there) != (recipe.name, plan):
         raise UserError(f"{root} holds another set ({card.name}: {there}); remove it or choose another place")
     missing = [name for name in card.files if not (root / name).exists()]

@@ -152,5 +152,6 @@ DATASETS.register("ns")(
         outputs=("u",),
         published=(PUBLISHED,),
         seconds=18.0,
+        growth=2.8,
     )
 )

@@ -178,5 +178,6 @@ DATASETS.register("pipe")(
         channels=("Q",),
         published=tuple(PUBLISHED.values()),
         seconds=1.5,
+        growth=2.5,
     )
 )

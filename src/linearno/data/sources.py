@@ -21,23 +21,37 @@ def choose_source(root: Path, source: Source, published: Iterable[str]) -> Kind:
     return "published" if all(there) or (any(there) and not (root / CARD).exists()) else "generated"
 
 
-def present(root: Path, published: Iterable[str]) -> str:
-    """What of a benchmark lies in `root`, in words; nothing where nothing does.
-
-    Published files may lie in a folder below.
-    """
+def present(name: str, root: Path, published: Iterable[str]) -> str:
+    """What of a benchmark lies in `root`, in words, or what is wrong there; nothing where nothing lies."""
     found = []
-    there = [path for name in published for path in root.rglob(name)]
-    if there:
-        found.append(f"published, {len(there)} files, {_gigabytes(there)}")
-    if (root / CARD).exists():
-        card = read_card(root, how=how_to_make("…", root))
-        sizes = ", ".join(f"{split} {count}" for split, count in card.sizes.items())
-        files = [root / name for name in card.files if (root / name).exists()]
-        found.append(f"generated, seed {card.seed}, {sizes}, {_gigabytes(files)}")
-    elif stopped := unfinished(root):
-        found.append(stopped)
+    try:
+        if words := _published_words(root, published):
+            found.append(words)
+        if (root / CARD).exists():
+            found.append(_card_words(name, root))
+        elif stopped := unfinished(root):
+            found.append(stopped)
+    except (UserError, OSError) as error:
+        found.append(f"error: {error}")
     return "; ".join(found)
+
+
+def _published_words(root: Path, published: Iterable[str]) -> str:
+    """Which of the files are in `root` or a folder below; nothing where none is."""
+    places = {name: list(root.rglob(name)) for name in published}
+    there = [path for paths in places.values() for path in paths]
+    if not there:
+        return ""
+    missing = [name for name, paths in places.items() if not paths]
+    without = f" without {', '.join(missing)}" if missing else ""
+    return f"published, {len(there)} files, {_gigabytes(there)}{without}"
+
+
+def _card_words(name: str, root: Path) -> str:
+    card = read_card(root, how=how_to_make(name, root))
+    sizes = ", ".join(f"{split} {count}" for split, count in card.sizes.items())
+    files = [root / name for name in card.files if (root / name).exists()]
+    return f"generated, seed {card.seed}, {sizes}, {_gigabytes(files)}"
 
 
 def _gigabytes(paths: Iterable[Path]) -> str:
