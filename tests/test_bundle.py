@@ -85,8 +85,17 @@ def test_questions_that_do_not_fit_are_refused(bundle):
     coords, values = bundle.coords[:9], torch.randn(2, 9, 1)
     with pytest.raises(UserError, match="9 coordinates for inputs at 8 points"):
         bundle.encode(coords, values[:, :8])
-    with pytest.raises(UserError, match=r"inputs are \(samples, points, channels\), got \(9, 1\)"):
+    with pytest.raises(UserError, match=r"takes inputs \(samples, points, 1\): u observed, got \(9, 1\)"):
         bundle.encode(coords, values[0])
+    with pytest.raises(UserError, match=r"takes coords \(… points, 2\): x, t, got \(9, 1\)"):
+        bundle.encode(coords[:, :1], values)
+    with pytest.raises(UserError, match=r"takes points \(… points, 2\): x, t, got \(4, 1\)"):
+        bundle.encode(coords, values).query(torch.rand(4, 1))
+    for chunk in (0, -1):
+        with pytest.raises(UserError, match=f"chunk={chunk}: expected one point or more"):
+            bundle.encode(coords, values).query(coords, chunk=chunk)
+    with pytest.raises(UserError, match="1 numbers of the inputs are NaN or infinite"):
+        bundle.encode(coords, values.index_fill(1, torch.tensor([3]), torch.nan)[:1])
     with pytest.raises(UserError, match="points for 3 samples and inputs of 2"):
         bundle.encode(coords, values).query(torch.rand(3, 4, 2))
     with pytest.raises(UserError, match="completed from observations: give their values"):
@@ -123,6 +132,25 @@ def test_a_field_of_any_model_is_encoded_once_and_asked_elsewhere(surrogate, tmp
         field.query(coords)
     with pytest.raises(UserError, match="points for 3 samples and inputs of 2"):
         field.query(coords.expand(3, -1, -1), values)
+
+
+def test_frames_fewer_than_a_model_takes_are_refused_and_not_repeated(surrogate):
+    frames = tuple(f"w{i}" for i in range(10))
+    spec = FieldSpec(coords=("x", "t"), inputs=frames, outputs=("w10", "w11"))
+    model = LinearNO(coords=2, inputs=10, outputs=1, **SMALL)
+    marching = Bundle(
+        model, Scaler.blank(Rollout().spec(spec)), spec, surrogate.coords, "test", 0, task=Rollout()
+    )
+    assert marching.predict(torch.rand(1, 50, 10).double(), steps=3).shape == (1, 50, 3)
+    for count in (1, 9):
+        with pytest.raises(
+            UserError, match=rf"inputs \(samples, points, 10\): w0, w1, …, w9, got .* {count}\)"
+        ):
+            marching.predict(torch.rand(1, 50, count))
+    with pytest.raises(UserError, match="this model takes inputs: give w0, w1, …, w9"):
+        marching.predict()
+    with pytest.raises(UserError, match="50 coordinates for inputs at 49 points"):
+        marching.predict(torch.rand(1, 49, 10))
 
 
 def test_a_field_in_time_is_encoded_at_one(surrogate):

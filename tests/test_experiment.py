@@ -7,9 +7,10 @@ import shutil
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from linearno import load
-from linearno.core.config import read_yaml
+from linearno.core.config import override, read_yaml
 from linearno.core.errors import UserError
 from linearno.experiment import RunConfig, evaluate, open_run, open_splits, run
 from linearno.metrics import relative_l2
@@ -40,6 +41,50 @@ def test_a_run_folder_holds_what_the_design_says(tiny_run, tiny_config):
         assert cases["rank"].shape == (2, 2)
         assert cases["rank"].max() <= 6
         assert list(cases["error"]) == sorted(cases["error"])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "change", "complaint"),
+    [
+        (
+            "plasticity/linearno",
+            "model.time=false",
+            "task=timed asks for frames by their time: set model.time=true",
+        ),
+        ("airfoil/linearno", "model.time=true", "task=direct knows no times: set model.time=false"),
+        (
+            "ns/linearno",
+            "task.name=completion",
+            "task=completion does not fit model=linearno: set model.name=",
+        ),
+        (
+            "burgers20/linearno",
+            "task.name=direct",
+            "task=direct does not fit model=cross-linearno: set task.name",
+        ),
+    ],
+)
+def test_a_model_that_does_not_fit_its_task_is_refused_before_anything_is_written(recipe, change, complaint):
+    config = RECIPES[recipe]()
+    values = config.model_dump(mode="json")
+    part, name = change.partition("=")[0].split(".")
+    if part == "task":
+        values["task"] = {}
+    values[part][name] = yaml.safe_load(change.partition("=")[2])
+    with pytest.raises(UserError, match=complaint):
+        RunConfig.make(values)
+
+
+def test_data_that_are_not_those_of_their_card_are_refused_and_no_folder_is_made(tiny_config, tmp_path):
+    config = tiny_config()
+    root = shutil.copytree(config.data.root, tmp_path / "data")
+    config = override(config, [f"data.root={root}"])
+    array = np.load(root / "train_sol.npy")
+    array[0, 3, 3] += 1
+    np.save(root / "train_sol.npy", array)
+    with pytest.raises(UserError, match=r"train_sol.npy is not the file that was made: its sha256 differs"):
+        run(config, tmp_path / "run", CPU)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_metric_is_the_mean_over_samples_of_the_bundle_in_physical_units(tiny_run):

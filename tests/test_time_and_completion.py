@@ -162,6 +162,8 @@ def test_observations_that_tell_nothing_are_refused(completed, tmp_path, arrays,
 def test_steps_belong_to_models_that_march_in_time(completed, tiny_run):
     with pytest.raises(UserError, match="does not march in time"):
         load(tiny_run).predict(torch.zeros(1, 81, 1), steps=3)
+    with pytest.raises(UserError, match="does not march in time"):
+        load(completed).predict(torch.zeros(1, 9, 1), torch.rand(9, 2), steps=3)
     with pytest.raises(UserError, match="observations"):
         load(completed).predict()
 

@@ -21,6 +21,7 @@ from linearno.training import Rollout, Task, predict
 from linearno.training.tasks import make_task
 
 FORMAT = 1
+FEW = 6  # names to list one by one
 HOW = "give a run folder, as `linearno train` writes it"
 
 log = logging.getLogger(__name__)
@@ -70,12 +71,14 @@ class Bundle:
         offsets `segments` (S + 1,), and so answered: (T, C). With `memory` ("8GB") points are taken in chunks
         that need no more, so that a mesh may have any size; `on_chunk` then hears how far each call is.
         """
+        channels = self._channels(steps)
         stream = None if memory is None else self.streamer(memory, on_chunk)
         if segments is not None and coords is not None:
             if stream is not None:
                 raise UserError("meshes of any size are streamed one by one: leave segments or memory out")
+            coords, inputs = self._question(coords, inputs, packed=True)
             spec = self.spec.model_copy(update={"grid": None})
-            blank = coords.new_empty(len(coords), self._channels(steps))
+            blank = coords.new_empty(len(coords), channels)
             return self.answer(FieldData(spec, coords, inputs, blank, segments), batch=batch)
         if isinstance(self.model, CrossLinearNO):
             if inputs is None or coords is None:
@@ -84,8 +87,9 @@ class Bundle:
         coords = self.coords if coords is None and segments is None else coords
         if coords is None:
             raise UserError(f"this model was trained on many meshes: give the coordinates {self.spec.coords}")
+        coords, inputs = self._question(coords, inputs)
         samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
-        blank = coords.new_empty(samples, coords.shape[-2], self._channels(steps))
+        blank = coords.new_empty(samples, coords.shape[-2], channels)
         return self.answer(FieldData(self.spec, coords, inputs, blank), batch=batch, stream=stream)
 
     def answer(self, data: FieldData, *, batch: int = 1, stream: Streamer | None = None) -> Tensor:
@@ -135,18 +139,14 @@ class Bundle:
         For a model that completes fields these are observations, as many as there are. Any other takes them
         within `memory`, and at a `time` (S, 1) where it was trained with one.
         """
-        if inputs is not None and inputs.dim() != 3:
-            raise UserError(f"inputs are (samples, points, channels), got {tuple(inputs.shape)}")
-        if inputs is not None and coords.shape[-2] != inputs.shape[-2]:
-            raise UserError(
-                f"there are {coords.shape[-2]} coordinates for inputs at {inputs.shape[-2]} points"
-            )
+        if isinstance(self.model, CrossLinearNO) and inputs is None:
+            raise UserError("a field is completed from observations: give their values and coordinates")
+        coords, inputs = self._question(coords, inputs)
         samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
         coords = self._of_each(coords, samples)
         if not isinstance(self.model, CrossLinearNO):
             return Field(self, self.streamer(memory).encode(coords, inputs, time=time), time)
-        if inputs is None:
-            raise UserError("a field is completed from observations: give their values and coordinates")
+        assert inputs is not None
         set_matmul_precision(self.precision)
         values = self.scaler.inputs.encode(inputs.to(self.scaler.inputs.mean))
         with torch.no_grad(), autocast(self.precision, self.device):
@@ -167,6 +167,36 @@ class Bundle:
                 points.shape[:-1].numel(),
                 where,
             )
+
+    def _question(
+        self, coords: Tensor, inputs: Tensor | None, *, packed: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """What is asked, in the type of the model's numbers; an error where its parts do not fit it or each
+        other."""
+        asked = self.asked
+        coords = self._numbers("coords", coords, asked.coords, (2,) if packed else (2, 3))
+        if inputs is None and asked.inputs:
+            raise UserError(f"this model takes inputs: give {_listed(asked.inputs)} at its points")
+        if inputs is None:
+            return coords, None
+        inputs = self._numbers("inputs", inputs, asked.inputs, (2,) if packed else (3,))
+        if coords.shape[-2] != inputs.shape[-2]:
+            raise UserError(
+                f"there are {coords.shape[-2]} coordinates for inputs at {inputs.shape[-2]} points"
+            )
+        if not packed:
+            self._of_each(coords, len(inputs))
+        return coords, inputs
+
+    def _numbers(self, what: str, values: Tensor, fields: tuple[str, ...], dims: tuple[int, ...]) -> Tensor:
+        if values.dim() not in dims or values.shape[-1] != len(fields):
+            before = "points" if dims == (2,) else "samples, points" if dims == (3,) else "… points"
+            expected = f"({before}, {len(fields)})" + (f": {_listed(fields)}" if fields else "")
+            raise UserError(f"this model takes {what} {expected}, got {tuple(values.shape)}")
+        values = values.to(self.scaler.coords.mean.dtype)
+        if bad := int((~values.isfinite()).sum()):
+            raise UserError(f"{bad} numbers of the {what} are NaN or infinite; leave such points out")
+        return values
 
     def _of_each(self, points: Tensor, samples: int) -> Tensor:
         """Points (N, X) of all samples, or (S, N, X), as those of each."""
@@ -218,6 +248,9 @@ class Field:
         A model that was trained with inputs needs them there, (S, N, C); one that completes fields does not.
         """
         bundle, model = self.bundle, self.bundle.model
+        if chunk is not None and chunk < 1:
+            raise UserError(f"chunk={chunk}: expected one point or more at a time")
+        points = bundle._numbers("points", points, bundle.spec.coords, (2, 3))
         bundle.warn_outside(points)
         points = bundle._of_each(points, len(self.states[0].value))
         if not isinstance(model, CrossLinearNO):
@@ -230,6 +263,10 @@ class Field:
             places = bundle._places(points).split(chunk or 2**16, dim=1)
             answers = [model.query(part, self.states[0]).to(part.dtype) for part in places]
         return torch.cat([bundle.scaler.outputs.decode(answer).cpu() for answer in answers], dim=1)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names if len(names) <= FEW else (*names[:2], "…", names[-1]))
 
 
 def load(folder: str | Path, device: str = "cpu") -> Bundle:

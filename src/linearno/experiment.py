@@ -30,6 +30,7 @@ from linearno.data.sources import how_to_make
 from linearno.metrics import relative_l2
 from linearno.metrics.slices import attention_rank, most_used
 from linearno.models import CONFIGS, build_model
+from linearno.models.cross_linearno import CrossLinearNOConfig
 from linearno.nn import ModelConfig
 from linearno.training import (
     TASKS,
@@ -81,6 +82,10 @@ class RunConfig(Config):
         if timed != tells:
             does = "asks for frames by their time" if timed else "knows no times"
             raise ValueError(f"task={self.task.name} {does}: set model.time={'true' if timed else 'false'}")
+        completes = isinstance(self.model, CrossLinearNOConfig)
+        if isinstance(self.task, Completion) != completes:
+            fits = "task.name=completion" if completes else "model.name=cross-linearno"
+            raise ValueError(f"task={self.task.name} does not fit model={self.model.name}: set {fits}")
         return self
 
     @property

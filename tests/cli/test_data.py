@@ -231,6 +231,10 @@ def test_the_time_and_with_it_the_size_is_that_of_the_resolution(sizes_asked_for
     sizes, output = sizes_asked_for(f"elasticity --resolution 100 --workers 2 --out {tmp_path}")
     assert sizes == {"train": 88, "test": 18}
     assert "elasticity: all 1,200 samples would take about 57 min on 2 cores; making 106 in" in output
+    (usual, _), (slow, _) = (
+        sizes_asked_for(f"ns --out {tmp_path}{scheme}") for scheme in ("", " --scheme euler")
+    )
+    assert sum(slow.values()) < sum(usual.values()) / 5
 
 
 def test_the_size_of_a_small_set_is_the_same_for_all_workers_and_cores(

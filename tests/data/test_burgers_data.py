@@ -1,5 +1,6 @@
 import os
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -175,6 +176,12 @@ def test_splits_on_different_grids_are_refused(burgers, serial, tmp_path):
     (tmp_path / "finer" / "test_u.npy").rename(burgers / "test_u.npy")
     with pytest.raises(UserError, match=r"train has \(5, 10\) times and points, test has \(6, 12\)"):
         open_burgers(config(burgers))
+
+
+def test_published_files_on_different_grids_are_told(published):
+    save(published / PUBLISHED["test"], dictionary(np.zeros((2, 8, 8))))
+    (line,) = verify_burgers(published)
+    assert re.search(r"test.npy has \(8, 8\) times and points, .*train.npy has \(10, 10\)", line)
 
 
 def test_coordinates_with_space_and_time_exchanged_are_refused(published):

@@ -15,6 +15,12 @@ def test_nothing_but_the_parts_of_an_array_can_be_asked_for(tmp_path, asked):
         read_pickled(tmp_path / "bad.npy", ("y",), how="")
 
 
+def test_a_length_beyond_all_memory_is_told(tmp_path):
+    write_pickle(tmp_path / "bad.npy", b"\x80\x04\x8e" + (2**62).to_bytes(8, "little"))
+    with pytest.raises(UserError, match="asks for more memory than there is: it is damaged, or too large"):
+        read_pickled(tmp_path / "bad.npy", ("y",), how="")
+
+
 def test_arrays_of_any_layout_come_back_as_they_were_saved(tmp_path):
     base = np.random.default_rng(0).standard_normal((4, 3, 2))
     arrays = {"rows": base, "columns": np.asfortranarray(base), "part": base[::2]}

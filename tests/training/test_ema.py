@@ -8,6 +8,7 @@ from linearno.training.ema import Ema
 def test_the_average_is_the_weighted_sum_of_all_weights_so_far():
     """w̄ₙ = dⁿ w₀ + (1 − d) Σ dⁿ⁻ᵏ wₖ."""
     model, decay = torch.nn.Linear(1, 1, bias=False), 0.9
+    torch.nn.init.constant_(model.weight, 0.7)
     ema = Ema(model, decay)
     values = [model.weight.item(), 2.0, -3.0, 5.0]
     for value in values[1:]:

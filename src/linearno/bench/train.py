@@ -10,7 +10,7 @@ from linearno.core.errors import UserError
 from linearno.core.records import Record
 from linearno.data import DataConfig
 from linearno.data.card import CARD, read_card
-from linearno.experiment import RunConfig, open_run
+from linearno.experiment import RECIPES, RunConfig, open_run
 from linearno.training import WORDS
 
 PUBLISHED = {
@@ -42,6 +42,7 @@ KEPT = (
     "training_precision",
     "protocol",
 )
+LENGTH = ("epochs", "checkpoint_epochs", "checkpoint_seconds")  # and what changes no result
 HOW = "give the folder of a finished run, as `linearno train` writes it"
 
 
@@ -64,7 +65,8 @@ def record_of_run(folder: Path, id: str | None = None) -> Record:
                 "seed": config.seed,
                 "data": data_identity(config.data, metrics["data"]),
                 "device_minutes": sum(metrics["seconds"].values()) / 60,
-                "details": {key: metrics[key] for key in KEPT if key in metrics} | {"settings": settings},
+                "details": {key: metrics[key] for key in KEPT if key in metrics}
+                | {"settings": settings, "changed": changed_settings(config)},
             }
             | {key: card[key] for key in ("machine", "versions", "commit")}
         )
@@ -152,6 +154,14 @@ def run_id(config: RunConfig) -> str:
     if config.recipe.startswith("demo/"):
         return f"demo/{config.data.name}/{config.model.name}"
     return f"{'demo' if config.recipe.startswith('gallery/') else 'train'}/{config.recipe}"
+
+
+def changed_settings(config: RunConfig) -> dict[str, Any]:
+    """The settings of training, but for its length, that are not those of the recipe."""
+    if config.recipe not in RECIPES:
+        return {}
+    usual, used = (each.training.model_dump(mode="json") for each in (RECIPES[config.recipe](), config))
+    return {name: value for name, value in used.items() if name not in LENGTH and value != usual[name]}
 
 
 def data_identity(config: DataConfig, source: str) -> str:

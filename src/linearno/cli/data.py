@@ -93,7 +93,9 @@ def _way(benchmark: Benchmark, root: Path) -> tuple[str, float]:
     if not (root / CARD).exists():
         device = " --device cpu" if there.device == "cpu" and _on_gpu("auto") else ""
         left = len(there.plan.jobs) - there.done
-        return _asks_for(there.plan) + device, _seconds(benchmark, there.plan.resolution) * left
+        return _asks_for(there.plan) + device, _seconds(
+            benchmark, there.plan.resolution, there.plan.scheme
+        ) * left
     all_there = (there.plan.sizes, there.plan.resolution) == (sizes, points)
     return f"--full {_asks_for(there.plan)}" if all_there else elsewhere, whole
 
@@ -150,7 +152,7 @@ def generate(
             raise UserError(f"{name} has no usual resolution; give one with --resolution")
         root, at_once, sizes, note = out or usual.root, workers or _cores(), usual.sizes | asked, ""
         if not full and not asked:
-            each = 0.0 if _on_gpu(device) else _seconds(benchmark, points)
+            each = 0.0 if _on_gpu(device) else _seconds(benchmark, points, scheme)
             sizes, note = _as_begun(root, sizes) or _within_reach(each, sizes, at_once)
         plan = Plan.make({"seed": seed, "resolution": points, "sizes": sizes, "scheme": scheme})
         _generate(name, benchmark, root, plan, workers=at_once, device=device, note=note)
@@ -160,10 +162,10 @@ def _on_gpu(device: str) -> bool:
     return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
 
 
-def _seconds(benchmark: Benchmark, points: int | None) -> float:
-    """About, that a core needs to make a sample of that resolution."""
-    usual = benchmark.resolution
-    return benchmark.seconds * (points / usual) ** benchmark.growth if points and usual else benchmark.seconds
+def _seconds(benchmark: Benchmark, points: int | None, scheme: str | None = None) -> float:
+    """About, that a core needs to make a sample of that resolution by that scheme."""
+    usual, each = benchmark.resolution, benchmark.seconds * (benchmark.slower or {}).get(scheme or "", 1)
+    return each * (points / usual) ** benchmark.growth if points and usual else each
 
 
 def _as_begun(root: Path, sizes: dict[str, int]) -> tuple[dict[str, int], str] | None:

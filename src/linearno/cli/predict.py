@@ -77,12 +77,18 @@ def predict(
         answer = _answer(bundle, asked, steps, memory)
         grid = bundle.spec.grid or answer.shape[1:2]
         shape = (*asked.leading[:-1], *grid) if completes else asked.leading
-        names = bundle.spec.outputs if steps is None else [f"step{i + 1}" for i in range(answer.shape[-1])]
+        frame = bundle.task.frame or 1
+        names = bundle.spec.outputs if steps is None else _step_names(answer.shape[-1], frame)
         fields = {name: answer[..., i].reshape(shape).numpy() for i, name in enumerate(names)}
         out = out or Path("prediction.npz")
         write_arrays(out, fields)
         shapes = ", ".join(f"{name} {field.shape}" for name, field in fields.items())
         console.print(f"{out}: {shapes}")
+
+
+def _step_names(channels: int, frame: int) -> list[str]:
+    """step1, step2, …; of frames with several channels step1_1, step1_2, step2_1, …"""
+    return [f"step{i // frame + 1}" + (f"_{i % frame + 1}" if frame > 1 else "") for i in range(channels)]
 
 
 def _answer(bundle: Bundle, asked: Question, steps: int | None, memory: str | None) -> Tensor:

@@ -42,7 +42,6 @@ AXES = {"X": GRID, "Y": GRID, "Q": ("5", *GRID)}
 PUBLISHED = {field: f"NACA_Cylinder_{field}.npy" for field in AXES}
 AIRFOIL = Curved(Files("airfoil", AXES, {}), PUBLISHED, CHANNELS)
 VIEW = (-0.6, 1.6), (-0.7, 0.7)  # what pictures show of 80 × 80 chords
-VERIFY = "`linearno data verify airfoil` tells more"
 
 
 class AirfoilConfig(DataConfig):
@@ -104,7 +103,7 @@ def _require_shape(array: Stored, arrays: list[Stored]) -> None:
 
 def _read(arrays: list[Stored], split: str, spec: FieldSpec, samples: slice, stride: int) -> FieldData:
     fields = {array.field: array for array in arrays if array.split == split}
-    data = read_curved(fields, spec, samples, stride=stride, channel=CHANNELS.index("mach"), how=VERIFY)
+    data = read_curved(fields, spec, samples, stride=stride, channel=CHANNELS.index("mach"), name="airfoil")
     assert spec.grid
     nodes = data.coords.unflatten(1, spec.grid)
     _require_order(fields["X"].path, nodes, paired_nodes(fields["X"].shape[1]) // stride, samples.start)

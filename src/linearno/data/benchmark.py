@@ -220,6 +220,7 @@ class Benchmark:
     channels: tuple[str, ...] = ()  # those of them whose first axis after the samples' holds several fields
     layout: Callable[[Any], Layout] | None = None  # of the published files, which need not be here
     seconds: float = 0.0  # about, that a core needs to make a sample of that resolution
+    slower: dict[str, float] | None = None  # scheme → times as many, where it has a slower one
     growth: float = 2.0  # the power of the resolution by which they grow, as measured
 
 

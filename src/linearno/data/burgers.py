@@ -21,9 +21,11 @@ from linearno.data.sources import (
     choose_source,
     complaints,
     generated_words,
+    how_to_fetch,
     how_to_make,
     require_samples,
     set_problems,
+    verify_tells,
 )
 from linearno.solvers.burgers import SMALLEST, burgers_sample, require_resolution
 
@@ -100,8 +102,7 @@ def _path(root: Path, split: Split, kind: Kind) -> Path:
 
 
 def _how(root: Path, kind: Kind) -> str:
-    make = how_to_make("burgers", root)
-    return f"fetch the published files again, or {make}" if kind == "published" else make
+    return (how_to_fetch if kind == "published" else how_to_make)("burgers", root)
 
 
 def _words(root: Path, kind: Kind) -> str:
@@ -120,7 +121,7 @@ def _open(cfg: BurgersConfig, split: Split, kind: Kind) -> FieldData:
     side = u.shape[-1]
     with np.errstate(over="ignore"):  # becomes infinite, and is named as such
         values = np.array(u[:count, middle_rows(side)], dtype=np.float32, order="C")
-    require_finite(values, f"{path}: {FIELD}", how="`linearno data verify burgers` tells more")
+    require_finite(values, f"{path}: {FIELD}", how=verify_tells("burgers", cfg.root))
     return burgers_layout(cfg, side).filled(None, torch.from_numpy(values.reshape(count, -1, 1)))
 
 
@@ -175,9 +176,17 @@ generate_burgers = generator(RECIPE)
 def verify_burgers(root: Path) -> list[str]:
     """What is wrong with the sets in `root`, a line each."""
 
+    grids: dict[tuple[int, ...], Path] = {}
+
     def check(split: Split) -> None:
         path = _path(root, split, "published")
         values = _published(path, how=_how(root, "published"))
+        grids.setdefault(values.shape[1:], path)
+        first, other = next(iter(grids.items()))
+        if values.shape[1:] != first:
+            raise UserError(
+                f"{path} has {values.shape[1:]} times and points, {other} has {first}; expected the same"
+            )
         require_finite(values, f"{path}: {FIELD}", how="fetch the file again")
 
     published = [root / name for name in PUBLISHED.values()]

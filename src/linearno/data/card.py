@@ -95,9 +95,12 @@ def _require_hash(path: Path, facts: ArrayFile, *, how: str) -> None:
 def open_array(path: Path, *, how: str) -> ndarray:
     """The array of a `.npy` file, memory-mapped: nothing is read yet but its header and its length."""
     try:
-        return np.lib.format.open_memmap(require(path, how=how), mode="r")
+        array = np.lib.format.open_memmap(require(path, how=how), mode="r")
     except (ValueError, OSError, EOFError):
         raise UserError(f"{path} is truncated or not a .npy file; {how}") from None
+    if array.dtype.kind not in "fiub" or not array.ndim:
+        raise UserError(f"{path} holds {array.dtype} {array.shape}; expected an array of real numbers; {how}")
+    return array
 
 
 def require_finite(values: ndarray, where: str, *, how: str, first: int = 0) -> None:

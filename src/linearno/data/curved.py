@@ -14,9 +14,10 @@ from linearno.data.sources import (
     Source,
     choose_source,
     complaints,
-    how_to_make,
+    how_to_fetch,
     require_samples,
     set_problems,
+    verify_tells,
 )
 from linearno.data.stored import Files, Stored, open_stored, read_finite
 
@@ -48,13 +49,10 @@ def open_curved(
 
 
 def published_fields(kind: Curved, root: Path) -> list[Stored]:
-    how = f"fetch the published files again, or {how_to_make(kind.files.benchmark, root)}"
+    how = how_to_fetch(kind.files.benchmark, root)
     arrays = []
     for field, name in kind.published.items():
         array = open_array(root / name, how=how)
-        if array.dtype.kind not in "fiu" or not array.ndim:
-            held = f"{array.dtype} {array.shape}"
-            raise UserError(f"{root / name}: {field} is {held}; expected real numbers (samples, …); {how}")
         arrays.append(Stored("both", field, root / name, array.shape, array.__getitem__))
     return arrays
 
@@ -93,10 +91,10 @@ def samples_of_split(
 
 
 def read_curved(
-    fields: Mapping[str, Stored], spec: FieldSpec, samples: slice, *, stride: int, channel: int, how: str
+    fields: Mapping[str, Stored], spec: FieldSpec, samples: slice, *, stride: int, channel: int, name: str
 ) -> FieldData:
     """The asked-for samples of a split, every `stride`-th node, and one channel of Q as the target."""
-    every = slice(None, None, stride)
+    every, how = slice(None, None, stride), verify_tells(name, fields["X"].path.parent)
     x, y = (read_finite(fields[field], (samples, every, every), how=how) for field in "XY")
     target = read_finite(fields["Q"], (samples, slice(channel, channel + 1), every, every), how=how)
     return FieldData(spec, torch.stack([x, y], dim=-1).flatten(1, 2), None, target.flatten(1)[..., None])

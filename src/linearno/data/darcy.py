@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
-from linearno.data.sources import Source, require_samples
+from linearno.data.sources import Source, require_samples, verify_tells
 from linearno.data.stored import (
     Files,
     Stored,
@@ -86,7 +86,7 @@ def _count(array: Stored, cfg: DarcyConfig) -> int:
 def _read(array: Stored, cfg: DarcyConfig) -> torch.Tensor:
     """The asked-for samples and points as (S, N, 1) float32."""
     count, every = _count(array, cfg), slice(None, None, cfg.stride)
-    values = read_finite(array, (slice(count), every, every), how="`linearno data verify darcy` tells more")
+    values = read_finite(array, (slice(count), every, every), how=verify_tells("darcy", array.path.parent))
     return values.reshape(count, -1, 1)
 
 

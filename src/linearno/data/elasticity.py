@@ -17,9 +17,10 @@ from linearno.data.sources import (
     Source,
     choose_source,
     complaints,
-    how_to_make,
+    how_to_fetch,
     require_samples,
     set_problems,
+    verify_tells,
 )
 from linearno.data.stored import Files, Stored, asked_of, open_stored, read_finite, samples_of
 from linearno.solvers.unit_cell import EDGES, RADII, WAVES, elasticity_sample, points_of
@@ -51,7 +52,7 @@ def open_elasticity(cfg: ElasticityConfig) -> Splits:
     for array in arrays:
         _require_shape(array, arrays)
         require_samples(array.path, array.field, array.shape[0], asked_of(array, arrays, cfg.sizes))
-    how = "`linearno data verify elasticity` tells more"
+    how = verify_tells("elasticity", cfg.root)
     read = {
         (array.split, array.field): read_finite(array, (samples_of(array, cfg.sizes),), how=how)
         for array in arrays
@@ -76,9 +77,7 @@ def _arrays(root: Path, source: Source) -> tuple[list[Stored], str]:
     names = [str(Path(folder, name)) for name in PUBLISHED.values()]
     if choose_source(root, source, names) == "generated":
         return open_stored(FILES, root, "generated")
-    return _published(
-        root / folder, how=f"fetch the published files again, or {how_to_make('elasticity', root)}"
-    )
+    return _published(root / folder, how=how_to_fetch("elasticity", root))
 
 
 def _folder(root: Path) -> str:

@@ -14,7 +14,7 @@ from linearno.core.errors import UserError
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
-from linearno.data.sources import Source, require_samples
+from linearno.data.sources import Source, require_samples, verify_tells
 from linearno.data.stored import (
     Files,
     Stored,
@@ -101,7 +101,7 @@ def _read(array: Stored, cfg: NavierStokesConfig) -> tuple[torch.Tensor, torch.T
     """The asked-for samples and points: first and later frames as (S, N, ·) float32."""
     every = slice(None, None, cfg.stride)
     index = (samples_of(array, cfg.sizes), every, every, slice(cfg.frames))
-    frames = read_finite(array, index, how="`linearno data verify ns` tells more").flatten(1, 2)
+    frames = read_finite(array, index, how=verify_tells("ns", array.path.parent)).flatten(1, 2)
     return frames[..., : cfg.frames_in].contiguous(), frames[..., cfg.frames_in :].contiguous()
 
 
@@ -152,6 +152,7 @@ DATASETS.register("ns")(
         outputs=("u",),
         published=(PUBLISHED,),
         seconds=18.0,
+        slower={"euler": 9.0},
         growth=2.8,
     )
 )

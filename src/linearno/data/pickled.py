@@ -76,8 +76,9 @@ def read_pickled(path: Path, names: tuple[str, ...], *, how: str) -> dict[str, n
         missing = [name for name in names if name not in arrays]
     except UserError as error:
         raise UserError(f"{path} {error}; {how}") from None
-    except MemoryError:
-        raise
+    except MemoryError:  # a length in broken bytes may be any number
+        words = "asks for more memory than there is: it is damaged, or too large for this machine"
+        raise UserError(f"{path} {words}; {how}") from None
     except Exception:  # broken bytes raise anything, from EOFError to IndexError
         raise UserError(f"{path} is truncated or no dictionary that numpy saved; {how}") from None
     if missing:

@@ -34,7 +34,6 @@ CHANNELS = ("ux", "uy", "p")
 AXES = {"X": ("n", "n"), "Y": ("n", "n"), "Q": ("3", "n", "n")}
 PUBLISHED = {field: f"Pipe_{field}.npy" for field in AXES}
 PIPE = Curved(Files("pipe", AXES, {}), PUBLISHED, CHANNELS)
-VERIFY = "`linearno data verify pipe` tells more"
 SLIP = 0.02  # of the mean speed, allowed at the walls: a few published samples have spikes at a corner
 
 
@@ -97,7 +96,7 @@ def _require_shape(array: Stored, arrays: list[Stored]) -> None:
 def _read(arrays: list[Stored], split: str, spec: FieldSpec, samples: slice, stride: int) -> FieldData:
     """The asked-for samples and points of a split."""
     fields = {array.field: array for array in arrays if array.split == split}
-    data = read_curved(fields, spec, samples, stride=stride, channel=0, how=VERIFY)
+    data = read_curved(fields, spec, samples, stride=stride, channel=0, name="pipe")
     assert spec.grid
     for axis, field in enumerate("XY"):
         values = data.coords[..., axis].unflatten(1, spec.grid)

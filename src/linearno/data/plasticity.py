@@ -15,7 +15,7 @@ from linearno.core.errors import UserError
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
-from linearno.data.sources import Source, complaints, require_samples, set_problems
+from linearno.data.sources import Source, complaints, require_samples, set_problems, verify_tells
 from linearno.data.stored import (
     Files,
     Stored,
@@ -32,7 +32,6 @@ PUBLISHED, SAMPLES = "plas_N987_T20.mat", 987
 CHANNELS = ("x", "y", "ux", "uy")  # deformed places and displacements
 AXES = {"input": ("n",), "output": ("n", "rows", "frames", "4")}
 FILES = Files("plasticity", AXES, dict.fromkeys(("train", "test"), PUBLISHED))
-VERIFY = "`linearno data verify plasticity` tells more"
 REST = 1e-2  # mm by which places less displacements may differ from frame to frame
 
 
@@ -72,9 +71,8 @@ def open_plasticity(cfg: PlasticityConfig) -> Splits:
         require_samples(array.path, array.field, array.shape[0], asked_of(array, arrays, cfg.sizes))
     columns, rows, frames = arrays[1].shape[1:4]
     layout = plasticity_layout(cfg, columns, frames)
-    read = {
-        (array.split, array.field): _read(array, samples_of(array, cfg.sizes), VERIFY) for array in arrays
-    }
+    how = verify_tells("plasticity", cfg.root)
+    read = {(array.split, array.field): _read(array, samples_of(array, cfg.sizes), how) for array in arrays}
 
     def split(name: str) -> FieldData:
         die = read[name, "input"]

@@ -66,6 +66,17 @@ def how_to_make(name: str, root: Path) -> str:
     return f"{first}run `linearno data generate {name} --out {root}`"
 
 
+def how_to_fetch(name: str, root: Path) -> str:
+    """What to do when something is amiss with the published files in `root`."""
+    other = "set data.source=generated" if (root / CARD).exists() else how_to_make(name, root)
+    return f"fetch the published files again, or {other}"
+
+
+def verify_tells(name: str, root: Path) -> str:
+    """Where to look when a number of a set is wrong."""
+    return f"`linearno data verify {name} --root {root}` tells more"
+
+
 def set_problems(
     name: str, root: Path, published: Iterable[Path], check: Callable[[], Iterable[str]]
 ) -> list[str]:

@@ -18,6 +18,7 @@ from linearno.data.sources import (
     choose_source,
     complaints,
     generated_words,
+    how_to_fetch,
     how_to_make,
     set_problems,
 )
@@ -63,7 +64,7 @@ def _generated(files: Files, root: Path) -> tuple[list[Stored], str]:
 
 
 def _published(files: Files, root: Path) -> tuple[list[Stored], str]:
-    how = f"fetch the published files again, or {how_to_make(files.benchmark, root)}"
+    how = how_to_fetch(files.benchmark, root)
     arrays = []
     for split, name in files.published.items():
         for field in files.axes:

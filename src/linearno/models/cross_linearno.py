@@ -81,6 +81,8 @@ class CrossLinearNO(Transformer):
 
     def query(self, points: Points, state: State) -> Output:
         """The field at any points, each on its own."""
+        if len(points) != len(state.value):
+            raise UserError(f"there are points for {len(points)} samples and a state of {len(state.value)}")
         return self._head(self._run(self.cross, Stream(self._place(points)), state)[0])
 
     def slice_weights(
@@ -100,6 +102,10 @@ class CrossLinearNO(Transformer):
         if inputs.shape[-1] != self.sizes["inputs"]:
             raise UserError(
                 f"this model takes {self.sizes['inputs']} values an observation, got {inputs.shape[-1]}"
+            )
+        if coords.shape[:-1] != inputs.shape[:-1]:
+            raise UserError(
+                f"coords {tuple(coords.shape)} and inputs {tuple(inputs.shape)} do not fit together"
             )
         if not inputs.shape[-2]:
             raise UserError("there are no observations: a field is completed from one or more")

@@ -18,7 +18,7 @@ from linearno.viz.encode import Pixels
 def write_animation(folder: Path, out: Path, *, case: str = "median", fps: float = FPS) -> int:
     """Write truth, prediction and error of one case, frame by frame, whole or not at all; return how many.
 
-    Of several fields in a frame the last one is shown.
+    Of several fields in a frame one is shown: of a rollout the first, else the last.
     """
     kind = out.suffix.lower()
     if kind not in (".gif", ".mp4"):

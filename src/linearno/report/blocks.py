@@ -243,6 +243,12 @@ def _notes(found: dict[str, Record]) -> str:
     return "\n".join(lines)
 
 
+def changed(record: Record) -> str:
+    """The settings of training that are not those of the recipe, after a comma each."""
+    settings = record.details.get("changed", {})
+    return "".join(f", training.{name}={value}" for name, value in settings.items())
+
+
 def train_table(records: Records) -> str:
     found = under(records, "train")
     if not found:
@@ -266,7 +272,7 @@ def train_table(records: Records) -> str:
         seed = ", ".join(str(run["seed"]) for run in seeds) or record.seed
         rows.append(
             [
-                name,
+                name + changed(record),
                 f"{record.value:.5f} {record.unit}{spread}",
                 "" if published is None else f"{published:.4f}",
                 *("" if fact is None else str(fact) for fact in (record.epochs, seed, record.data)),
@@ -311,7 +317,7 @@ def summary_table(records: Records) -> str:
         schedule = "" if record.epochs == PUBLISHED_EPOCHS else f", {PUBLISHED_EPOCHS} epochs"
         other = "" if published is None else f"{published:.4f} (published{schedule})"
         source = f", {record.data.partition(',')[0]} data" if record.data else ""
-        what = f"test {record.unit}, {key}, {record.epochs} epochs{source}"
+        what = f"test {record.unit}, {key}{changed(record)}, {record.epochs} epochs{source}"
         rows.append([what, f"{record.value:.4f}", other, _from(record)])
     if not rows:
         return missing("linearno bench attention --out results")

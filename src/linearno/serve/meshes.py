@@ -59,7 +59,8 @@ class MeshModel:
         bundle = load(run, device)
         if bundle.task.name != "direct":
             raise UserError(
-                f"{run} answers task {bundle.task.name!r}; ask it with arrays, in a .npz or .mat file"
+                f"{run} answers task {bundle.task.name!r}, not on meshes: give `linearno predict` arrays, in "
+                "a .npz or .mat file, or ask load(run) in Python"
             )
         data = open_run(run).data
         config = data if isinstance(data, CasesConfig) else _by_names(bundle)
