@@ -171,7 +171,7 @@ def test_swapped_axes_of_the_published_points_are_told(published, axes):
     [
         (np.zeros((6, 972)), r"sigma is float64 \(6, 972\); expected real numbers \(972, samples\)"),
         (np.zeros(972), r"sigma is float64 \(972,\)"),
-        (np.zeros((972, 6), complex), "sigma is complex128"),
+        (np.zeros((972, 6), complex), "holds complex128"),
         (
             np.zeros((972, 5)),
             r"sigma has shape \(5, 972\), its samples first; expected \(6, 972\), as of Rand",
@@ -180,7 +180,7 @@ def test_swapped_axes_of_the_published_points_are_told(published, axes):
 )
 def test_a_published_stress_that_does_not_fit_the_points_is_told(published, values, complaint):
     np.save(published / PUBLISHED["sigma"], values)
-    with pytest.raises(UserError, match=f"sigma_10.npy: {complaint}"):
+    with pytest.raises(UserError, match=f"sigma_10.npy:? {complaint}"):
         open_elasticity(config(published))
     assert len(verify_elasticity(published)) == 1
 

@@ -135,6 +135,11 @@ def test_bad_observations_are_named_in_one_line():
         model.encode(coords[:, :0], values[:, :0])
     with pytest.raises(UserError, match="takes 1 values an observation, got 2"):
         model.encode(coords, values.repeat(1, 1, 2))
+    with pytest.raises(UserError, match=r"coords \(2, 5, 2\) and inputs \(2, 4, 1\) do not fit together"):
+        model._observe(torch.rand(2, 5, 2), torch.rand(2, 4, 1))  # `encode` is typed, and tests look at that
+    known = model.encode(coords, values)
+    with pytest.raises(UserError, match=r"points are \(3, 5, 2\), but what is known is of 2 samples"):
+        model.query(torch.rand(3, 5, 2, dtype=coords.dtype), known)
     with pytest.raises(UserError, match="takes 2 coordinates, got 1"):
         model.encode(coords[..., :1], values)
     values[0, 3], values[1, 5] = torch.nan, torch.inf

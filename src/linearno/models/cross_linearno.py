@@ -81,8 +81,9 @@ class CrossLinearNO(Transformer):
 
     def query(self, points: Points, state: State) -> Output:
         """The field at any points, each on its own."""
-        if len(points) != len(state.value):
-            raise UserError(f"there are points for {len(points)} samples and a state of {len(state.value)}")
+        if points.shape[0] != state.value.shape[0]:
+            samples = state.value.shape[0]
+            raise UserError(f"points are {tuple(points.shape)}, but what is known is of {samples} samples")
         return self._head(self._run(self.cross, Stream(self._place(points)), state)[0])
 
     def slice_weights(
