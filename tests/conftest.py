@@ -1,11 +1,14 @@
 """A tiny Darcy set, made once by the real solver, and tiny runs on it."""
 
 import os
+import signal
 from pathlib import Path
 
 # Tensors here are tiny: threads would wait for each other, not work. Set before torch starts, and inherited.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("COLUMNS", None)  # a console keeps the width that it finds when it is made
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; commands inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 import torch
