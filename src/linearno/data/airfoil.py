@@ -65,19 +65,17 @@ def open_airfoil(cfg: AirfoilConfig) -> Splits:
     Rows of the grid run outwards from airfoil and wake; they follow each other from the end of the wake above
     it, around the airfoil, and back below. Nothing is scaled.
     """
-    arrays, source = open_curved(AIRFOIL, cfg.root, cfg.source, cfg.sizes, lambda held: cfg.train)
+
+    def first(held: int) -> int:
+        return cfg.train
+
+    arrays, source = open_curved(AIRFOIL, cfg.root, cfg.source, cfg.sizes, first)
     for array in arrays:
         _require_shape(array, arrays)
     require_same_samples(arrays, cfg.sizes)
     spec = airfoil_layout(cfg, arrays[0].shape[1]).spec
     train, test = (
-        _read(
-            arrays,
-            split,
-            spec,
-            samples_of_split(arrays, split, cfg.sizes, lambda held: cfg.train),
-            cfg.stride,
-        )
+        _read(arrays, split, spec, samples_of_split(arrays, split, cfg.sizes, first), cfg.stride)
         for split in ("train", "test")
     )
     return Splits(train, test, source)
