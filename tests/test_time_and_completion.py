@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from linearno import load
+from linearno.cli.predict import _step_names
 from linearno.core.config import override
 from linearno.core.errors import UserError
 from linearno.data import DATASETS
@@ -85,6 +86,11 @@ def test_predict_writes_as_many_frames_as_are_asked_for(marched, tmp_path):
         assert list(usual) == [f"w{t}" for t in range(11, 21)]
         assert list(long) == [f"step{t}" for t in range(1, 13)]
         np.testing.assert_allclose(long["step10"], usual["w20"], rtol=1e-5, atol=1e-6)
+
+
+def test_steps_of_several_channels_are_named_by_step_and_channel():
+    assert _step_names(3, frame=1) == ["step1", "step2", "step3"]
+    assert _step_names(4, frame=2) == ["step1_1", "step1_2", "step2_1", "step2_2"]
 
 
 def test_the_error_of_a_completion_is_the_relative_mae_with_points_drawn_for_each_sample(completed):

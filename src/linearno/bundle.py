@@ -21,6 +21,7 @@ from linearno.training import Rollout, Task, predict
 from linearno.training.tasks import make_task
 
 FORMAT = 1
+OBSERVE = "a field is completed from observations: give their values and coordinates"
 FEW = 6  # names to list one by one
 HOW = "give a run folder, as `linearno train` writes it"
 
@@ -81,8 +82,8 @@ class Bundle:
             blank = coords.new_empty(len(coords), channels)
             return self.answer(FieldData(spec, coords, inputs, blank, segments), batch=batch)
         if isinstance(self.model, CrossLinearNO):
-            if inputs is None or coords is None:
-                raise UserError("a field is completed from observations: give their values and coordinates")
+            if coords is None:
+                raise UserError(OBSERVE)
             return self.encode(coords, inputs).query(coords if self.coords is None else self.coords)
         coords = self.coords if coords is None and segments is None else coords
         if coords is None:
@@ -140,7 +141,7 @@ class Bundle:
         within `memory`, and at a `time` (S, 1) where it was trained with one.
         """
         if isinstance(self.model, CrossLinearNO) and inputs is None:
-            raise UserError("a field is completed from observations: give their values and coordinates")
+            raise UserError(OBSERVE)
         coords, inputs = self._question(coords, inputs)
         samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
         coords = self._of_each(coords, samples)

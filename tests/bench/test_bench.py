@@ -1,5 +1,6 @@
 """Benchmarks at tiny sizes: the contestants compute the same, and the record says what ran."""
 
+import re
 import sys
 from dataclasses import replace
 from types import ModuleType
@@ -14,11 +15,18 @@ from linearno.bench.attention import SHAPES, our_attention, question
 from linearno.bench.plain import plain_attention, plain_twin
 from linearno.bench.step import our_step, plain_step
 from linearno.bench.timing import measure_ceilings
-from linearno.bench.train import record_of_precisions, record_runs, run_id
+from linearno.bench.train import (
+    changed_settings,
+    data_identity,
+    record_of_precisions,
+    record_runs,
+    run_id,
+)
 from linearno.cli.bench import STEPS, Shape, step_case
+from linearno.core.config import override
 from linearno.core.errors import UserError
 from linearno.core.records import read_record, write_record
-from linearno.data import FieldSpec
+from linearno.data import ElasticityConfig, FieldSpec
 from linearno.experiment import run
 from linearno.models import CONFIGS
 from linearno.recipes import RECIPES
@@ -186,6 +194,19 @@ def test_a_finished_run_is_a_record_beside_the_published_error(tiny_run):
     assert record.data.startswith("generated, sha256 ")
     assert 0 < record.device_minutes < 5
     assert "root" not in record.details["settings"]["data"]
+
+
+def test_a_record_says_which_settings_of_training_are_not_those_of_its_recipe():
+    recipe = RECIPES["ns/transolver"]()
+    assert changed_settings(override(recipe, ["training.epochs=100", "seed=1"])) == {}
+    assert changed_settings(override(recipe, ["training.epochs=100", "training.clip=1"])) == {"clip": 1.0}
+
+
+def test_published_files_in_a_folder_below_are_hashed_too(tmp_path):
+    (tmp_path / "Meshes").mkdir()
+    (tmp_path / "Meshes" / "a.npy").write_bytes(b"numbers")
+    found = data_identity(ElasticityConfig(root=tmp_path), f"published files a.npy in {tmp_path}/Meshes")
+    assert re.fullmatch(r"published, sha256 [0-9a-f]{12}", found)
 
 
 def test_runs_recorded_together_stand_beside_each_other(tiny_run, tiny_config, tmp_path):

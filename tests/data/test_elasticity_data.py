@@ -6,6 +6,7 @@ import torch
 
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Scaler
+from linearno.data import elasticity as reader
 from linearno.data import generate as module
 from linearno.data.card import read_card
 from linearno.data.elasticity import (
@@ -136,12 +137,17 @@ def test_where_both_lie_the_published_files_are_taken_unless_the_config_says_oth
     assert verify_elasticity(made) == []
 
 
-def test_a_missing_set_names_the_command_that_makes_it(tmp_path, published):
+def test_a_missing_set_names_the_command_that_makes_it(tmp_path, published, monkeypatch):
     with pytest.raises(UserError, match=r"card.json does not exist; run `linearno data generate elasticity"):
         open_elasticity(config(tmp_path))
     with pytest.raises(UserError, match=r"XY_10.npy does not exist; fetch the published files again, or run"):
         open_elasticity(config(tmp_path, source="published"))
     assert len(verify_elasticity(tmp_path)) == 1
+    monkeypatch.setattr(reader, "SAMPLES", 2000)
+    lines = verify_elasticity(published)
+    assert [line.rpartition(": ")[2] for line in lines] == [
+        f"{field} has 6 samples; the published file has 2,000" for field in ("xy", "sigma")
+    ]
     (published / PUBLISHED["sigma"]).unlink()
     with pytest.raises(UserError, match=r"sigma_10.npy does not exist"):
         open_elasticity(config(published))

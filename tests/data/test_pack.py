@@ -16,7 +16,7 @@ from tests.commands import linearno, refused
 @pytest.fixture
 def packed(darcy_folder, tmp_path):
     path = tmp_path / "darcy.pack"
-    off = pack(darcy_folder, path, rounded=("sol",), how="")
+    off = pack("darcy", darcy_folder, path, rounded=("sol",), how="")
     return path, off
 
 
@@ -72,7 +72,7 @@ def test_a_packed_set_is_much_smaller_and_a_set_like_any_other(darcy_folder, pac
 
 def test_a_constant_output_survives(tmp_path, darcy_folder):
     path = tmp_path / "constant.pack"
-    off = pack(darcy_folder, path, rounded=("coeff",), how="")
+    off = pack("darcy", darcy_folder, path, rounded=("coeff",), how="")
     unpack(path, tmp_path / "set")
     before, after = (np.load(root / "train_coeff.npy") for root in (darcy_folder, tmp_path / "set"))
     assert np.abs(before - after).max() <= off["train_coeff.npy"]
@@ -82,7 +82,7 @@ def test_fields_of_different_size_in_one_array_are_each_rounded_in_their_own_ran
     sizes = {"train": 2, "test": 1}
     pipe = DATASETS["pipe"]
     pipe.generate(tmp_path / "a", sizes=sizes, resolution=9, seed=0, workers=1, tick=lambda n: None)
-    pack(tmp_path / "a", tmp_path / "a.pack", rounded=pipe.outputs, channels=pipe.channels, how="")
+    pack("pipe", tmp_path / "a", tmp_path / "a.pack", rounded=pipe.outputs, channels=pipe.channels, how="")
     unpack(tmp_path / "a.pack", tmp_path / "b")
     before, after = (np.load(tmp_path / root / "train_Q.npy").astype(float) for root in "ab")
     for channel in range(3):
@@ -99,7 +99,7 @@ def test_the_card_bounds_the_error_of_numbers_far_from_zero(copy, tmp_path):
     values = 40 + 0.9 * (values - values.min()) / (values.max() - values.min())
     np.save(copy / "train_sol.npy", values.astype(np.float32))
     describe_again(copy)
-    pack(copy, tmp_path / "a.pack", rounded=("sol",), how="")
+    pack("darcy", copy, tmp_path / "a.pack", rounded=("sol",), how="")
     unpack(tmp_path / "a.pack", tmp_path / "set")
     before, after = (np.load(root / "train_sol.npy").astype(float) for root in (copy, tmp_path / "set"))
     error = np.abs(before - after).max()
@@ -109,7 +109,7 @@ def test_the_card_bounds_the_error_of_numbers_far_from_zero(copy, tmp_path):
 def test_a_set_that_is_packed_again_keeps_its_first_error(packed, tmp_path):
     path, off = packed
     unpack(path, tmp_path / "once")
-    again = pack(tmp_path / "once", path, rounded=("sol",), how="")
+    again = pack("darcy", tmp_path / "once", path, rounded=("sol",), how="")
     unpack(path, tmp_path / "twice")
     assert again == read_card(tmp_path / "twice", how="").rounding
     assert again == {name: pytest.approx(2 * error) for name, error in off.items()}
@@ -117,7 +117,7 @@ def test_a_set_that_is_packed_again_keeps_its_first_error(packed, tmp_path):
 
 def test_who_made_a_set_is_still_known_after_it_was_carried(copy, tmp_path):
     describe_again(copy, versions={"linearno": "0.0.1"}, commit="of-another-machine")
-    pack(copy, tmp_path / "a.pack", rounded=("sol",), how="")
+    pack("darcy", copy, tmp_path / "a.pack", rounded=("sol",), how="")
     unpack(tmp_path / "a.pack", tmp_path / "set")
     card = read_card(tmp_path / "set", how="")
     assert (card.versions, card.commit) == ({"linearno": "0.0.1"}, "of-another-machine")
@@ -138,7 +138,7 @@ def test_a_set_that_is_not_as_its_card_says_is_not_packed(copy, tmp_path):
 
 def test_a_set_of_another_benchmark_is_not_packed(darcy_folder, tmp_path):
     with pytest.raises(UserError, match="holds the set darcy, not pipe; give the folder of pipe"):
-        pack(darcy_folder, tmp_path / "a.pack", rounded=("Q",), how="", benchmark="pipe")
+        pack("pipe", darcy_folder, tmp_path / "a.pack", rounded=("Q",), how="")
     assert not (tmp_path / "a.pack").exists()
 
 

@@ -62,6 +62,12 @@ def test_the_committed_pages_are_what_the_command_writes():
         assert filled(page, records) == page.read_text(encoding="utf-8"), "run: linearno results --write-docs"
 
 
+def test_a_training_with_other_settings_than_its_recipe_is_marked(records):
+    records["train/darcy/linearno"].details["changed"] = {"clip": 1.0}
+    for block in ("train", "summary"):
+        assert "darcy/linearno, training.clip=1.0" in BLOCKS[block](records)
+
+
 def test_every_block_without_a_record_says_so():
     assert all(block({}).startswith("Not yet measured") for block in BLOCKS.values())
 

@@ -276,12 +276,12 @@ def pack(
         benchmark = DATASETS[name]
         folder, path = root or benchmark.config.make({}).root, out or Path(f"{name}.pack")
         off = pack_set(
+            name,
             folder,
             path,
             rounded=benchmark.outputs,
             channels=benchmark.channels,
             how=how_to_make(name, folder),
-            benchmark=name,
         )
         rounded = "".join(f"; {file} to ±{error:.2g}" for file, error in off.items())
         typer.echo(f"{path}: {path.stat().st_size / 1e6:.3g} MB{rounded}")

@@ -52,23 +52,23 @@ class Facts(Config):
 
 
 def pack(
+    benchmark: str,
     root: Path,
     out: Path,
     *,
     rounded: Sequence[str],
     how: str,
     channels: Sequence[str] = (),
-    benchmark: str | None = None,
 ) -> dict[str, float]:
-    """Write the set in `root` as the file `out`, whole or not at all; how far each rounded array is off.
+    """Write the benchmark's set in `root`, which has to be as its card says, as the file `out`, whole or not
+    at all; how far each rounded array is off.
 
     `rounded` are the names of the fields that may be, `channels` of those with several fields in axis 1, each
-    of which then has its own range. The set is to be as its card says, and of that `benchmark` where one
-    is given.
+    of which then has its own range.
     """
-    card = read_card(root, how=how)
-    if problems := card_problems(root, benchmark or card.name, how=how):
+    if problems := card_problems(root, benchmark, how=how):
         raise UserError(problems[0])
+    card = read_card(root, how=how)
     arrays = {name: open_array(root / name, how=how) for name in card.files}
     ranges = {
         name: _ranges(array, apart=_field(name) in channels)
