@@ -289,7 +289,7 @@ def test_random_dies_have_the_published_shape():
     assert 1.7 <= inner.min() < 1.9
     assert 7.6 < inner.max() <= 7.8
     assert inner.mean() == pytest.approx(5.0, abs=0.4)
-    assert len(set(heights.argmin(axis=1))) == 7
+    assert set(heights.argmin(axis=1)) == {2, 3, 4, 5, 6}  # next to an end it would throw the block aside
     assert 9 < (curves - lowest[:, None]).max() < 12
 
 

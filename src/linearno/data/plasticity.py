@@ -178,7 +178,7 @@ RECIPE = Recipe(
     equation="rho u_tt = div sigma in a block of 50 mm x 15 mm in plane stress, J2 plasticity without "
     "hardening: E = 200 GPa, nu = 0.3, rho = 7850 kg/m3, yield stress 70 MPa; its bottom slides on a plane, "
     "a rigid die without friction comes down at 3 m/s, a cubic spline (not-a-knot) through 9 even knots, "
-    "the outer two 7.5 mm above the lowest, which is any of the others, and these ~ U[1.7, 7.8] mm above it, "
+    "the outer two 7.5 mm above the lowest, one of the inner five, and the others ~ U[1.7, 7.8] mm above it, "
     "drawn again where it reaches more than 0.1 mm below its lowest knot, and begins 0.1 mm above the block; "
     "input = height of the die at the columns, from left to right; output = x, y, ux, uy of the points from "
     "right to left and from the top down at 0, 0.1, ..., 1.9 ms",
