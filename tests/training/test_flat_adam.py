@@ -7,7 +7,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from linearno.core.randomness import torch_generator
 from linearno.ops import Casts, backend
-from linearno.ops.casts import lent_inverse, narrow
+from linearno.ops.casts import lent_inverse, lent_ones, narrow
 from linearno.training import TrainingConfig
 from linearno.training.flat_adam import FlatAdam
 from linearno.training.optimizer import apply_gradients, load_optimizer, make_optimizer, pack_optimizer
@@ -114,3 +114,17 @@ def test_inverses_of_temperatures_follow_them_from_the_second_step_on():
                 t.data.mul_(1.5)
             assert lent_inverse(torch.ones(3), 0.1, 5.0) is None  # not one of them
     assert lent_inverse(temperatures[0], 0.1, 5.0) is None  # lent no longer
+
+
+def test_ones_in_place_of_temperatures_are_made_once_for_all_layers_and_steps():
+    casts, x = (
+        Casts([torch.nn.Parameter(torch.zeros(2))], torch.bfloat16),
+        torch.zeros(1, dtype=torch.bfloat16),
+    )
+    with casts.lent():
+        first = lent_ones(x, 8)
+    with casts.lent():
+        assert lent_ones(x, 8) is first
+        torch.testing.assert_close(lent_ones(x, 4), torch.ones(4))
+    torch.testing.assert_close(lent_ones(x, 8), torch.ones(8))
+    assert lent_ones(x, 8) is not first  # lent no longer

@@ -1,5 +1,5 @@
 """What layers make of small weights, made for all at once at the start of a step instead of layer by layer:
-copies in a narrower type, and 1 / clamp(t) of temperatures."""
+copies in a narrower type, 1 / clamp(t) of temperatures, and ones in their place where there are none."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,6 +23,7 @@ class Casts:
         self._places: list[int] = []
         self._wanted: dict[Bounds, dict[int, Tensor]] = {}
         self._inverses: dict[tuple[int, Bounds], Tensor] = {}
+        self._ones: dict[int, Tensor] = {}
 
     @contextmanager
     def lent(self) -> Iterator[None]:
@@ -67,6 +68,12 @@ class Casts:
             self._wanted.setdefault(bounds, {}).setdefault(id(t), t.detach())
         return self._inverses.get((id(t), bounds))
 
+    def ones(self, count: int) -> Tensor:
+        """Made at the first asking: never by a graph that is being recorded."""
+        if count not in self._ones:
+            self._ones[count] = torch.ones(count, device=self.originals[0].device)
+        return self._ones[count]
+
     def _invert(self) -> None:
         """A few kernels for all."""
         self._inverses = {}
@@ -93,3 +100,9 @@ def lent_inverse(t: Tensor, low: float, high: float) -> Tensor | None:
     """1 / t clamped between the bounds, where it is lent out."""
     casts = _CASTS.get()
     return casts.inverse_of(t, (low, high)) if casts else None
+
+
+def lent_ones(like: Tensor, count: int) -> Tensor:
+    """So many, in float32: those lent out where there are some, else new ones."""
+    casts = None if torch.compiler.is_compiling() else _CASTS.get()
+    return casts.ones(count) if casts else like.new_ones(count, dtype=torch.float32)

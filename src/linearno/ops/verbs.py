@@ -16,6 +16,7 @@ from torch import Tensor
 from linearno.core.errors import UserError
 from linearno.ops.beside import note_joint_use
 from linearno.ops.blocks import BlockGather, BlockScatter, gather_whole, scatter_block
+from linearno.ops.casts import lent_ones
 from linearno.ops.choice import takes_kernel
 from linearno.ops.segments import Segments, apart, sizes_of
 from linearno.ops.state import Bias, Points, Project, Scale, Score, State, Values, Weight
@@ -182,7 +183,7 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def _scale(x: Tensor, scale: Tensor | None) -> Tensor:
-    return x.new_ones(x.shape[-2], dtype=torch.float32) if scale is None else scale.float()
+    return lent_ones(x, x.shape[-2]) if scale is None else scale.float()
 
 
 def _per_head(
