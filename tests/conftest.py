@@ -75,3 +75,37 @@ def tiny_run(tiny_config, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "tiny"
     run(tiny_config(), folder, torch.device("cpu"))
     return folder
+
+
+SMALL = ["model.width=16", "model.depth=1", "model.heads=2", "model.slices=6", "training.epochs=2"]
+
+
+def _made(name: str, root: Path, sizes: dict[str, int], resolution: int) -> Path:
+    DATASETS[name].generate(root, sizes=sizes, resolution=resolution, seed=0, workers=1, tick=lambda n: None)
+    return root
+
+
+@pytest.fixture(scope="session")
+def marched(tmp_path_factory) -> Path:
+    """A finished run on 6 + 3 flows of 8×8 points."""
+    data = _made("ns", tmp_path_factory.mktemp("ns"), {"train": 6, "test": 3}, 16)
+    changes = [*SMALL, f"data.root={data}", "data.train=6", "data.test=3"]
+    folder = tmp_path_factory.mktemp("runs") / "ns"
+    run(override(RECIPES["ns/linearno"](), changes), folder, torch.device("cpu"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def completed(tmp_path_factory) -> Path:
+    """A finished run on 6 + 3 trajectories of 8×16 points, a fifth of them observed."""
+    data = _made("burgers", tmp_path_factory.mktemp("burgers"), {"train": 6, "test": 3, "val": 1}, 16)
+    changes = [*SMALL, f"data.root={data}", "data.train=6", "data.test=3", "data.val=1"]
+    folder = tmp_path_factory.mktemp("runs") / "burgers"
+    run(override(RECIPES["burgers20/linearno"](), changes), folder, torch.device("cpu"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def finer(tmp_path_factory) -> Path:
+    """Burgers again, at twice as many points and times."""
+    return _made("burgers", tmp_path_factory.mktemp("finer"), {"train": 6, "test": 3, "val": 1}, 32)

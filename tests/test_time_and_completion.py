@@ -12,40 +12,12 @@ from linearno import load
 from linearno.cli.predict import _step_names
 from linearno.core.config import override
 from linearno.core.errors import UserError
-from linearno.data import DATASETS
-from linearno.experiment import evaluate, open_run, open_splits, run
+from linearno.experiment import evaluate, open_run, open_splits
 from linearno.metrics import relative_l2, relative_mae
-from linearno.recipes import RECIPES
 from linearno.training.predict import draw_for_test
 from tests.commands import linearno, refused
 
 CPU = torch.device("cpu")
-SMALL = ["model.width=16", "model.depth=1", "model.heads=2", "model.slices=6", "training.epochs=2"]
-
-
-def made(name: str, root: Path, sizes: dict[str, int], resolution: int) -> Path:
-    DATASETS[name].generate(root, sizes=sizes, resolution=resolution, seed=0, workers=1, tick=lambda n: None)
-    return root
-
-
-@pytest.fixture(scope="module")
-def marched(tmp_path_factory) -> Path:
-    """A finished run on 6 + 3 flows of 8×8 points."""
-    data = made("ns", tmp_path_factory.mktemp("ns"), {"train": 6, "test": 3}, 16)
-    changes = [*SMALL, f"data.root={data}", "data.train=6", "data.test=3"]
-    folder = tmp_path_factory.mktemp("runs") / "ns"
-    run(override(RECIPES["ns/linearno"](), changes), folder, CPU)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def completed(tmp_path_factory) -> Path:
-    """A finished run on 6 + 3 trajectories of 8×16 points, a fifth of them observed."""
-    data = made("burgers", tmp_path_factory.mktemp("burgers"), {"train": 6, "test": 3, "val": 1}, 16)
-    changes = [*SMALL, f"data.root={data}", "data.train=6", "data.test=3", "data.val=1"]
-    folder = tmp_path_factory.mktemp("runs") / "burgers"
-    run(override(RECIPES["burgers20/linearno"](), changes), folder, CPU)
-    return folder
 
 
 def metrics_of(folder: Path) -> dict:
@@ -108,6 +80,18 @@ def test_the_error_of_a_completion_is_the_relative_mae_with_points_drawn_for_eac
         assert cases["observed"].shape == (3, 25)
         worst = int(cases["sample"][2])
         assert cases["observed"][2].tolist() == draw_for_test(bundle.task, 128, 0, worst).tolist()
+
+
+def test_a_case_keeps_the_observations_that_its_prediction_was_made_from(completed, tmp_path):
+    """Also where a batch of samples shares them: of three, the first two."""
+    config, bundle = override(open_run(completed), ["training.eval_batch=2"]), load(completed)
+    evaluate(bundle, config, open_splits(config.data), tmp_path)
+    with np.load(tmp_path / "figures" / "cases.npz") as cases:
+        assert sorted(cases["sample"]) == [0, 1, 2]
+        names = ("coords", "targets", "observed", "predictions")
+        for coords, truth, seen, told in zip(*(torch.from_numpy(cases[name]) for name in names), strict=True):
+            field = bundle.encode(coords[seen], truth[None, seen])
+            torch.testing.assert_close(field.query(coords)[0], told, rtol=1e-4, atol=1e-5)
 
 
 def test_evaluating_a_completion_again_gives_the_same_number(completed, tmp_path):

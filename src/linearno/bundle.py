@@ -89,6 +89,7 @@ class Bundle:
         if coords is None:
             raise UserError(f"this model was trained on many meshes: give the coordinates {self.spec.coords}")
         coords, inputs = self._question(coords, inputs)
+        self._warn_of_another_grid(coords)
         samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
         blank = coords.new_empty(samples, coords.shape[-2], channels)
         return self.answer(FieldData(self.spec, coords, inputs, blank), batch=batch, stream=stream)
@@ -100,7 +101,7 @@ class Bundle:
             assert stream is not None
             return stream.forward(asked.coords, asked.inputs, time=asked.time)
 
-        return predict(
+        found = predict(
             self.model,
             self.scaler,
             data,
@@ -110,6 +111,23 @@ class Bundle:
             task=self.task,
             seed=self.seed,
             ask=None if stream is None else in_chunks,
+        )
+        self._warn_of_infinities(found)
+        return found
+
+    def _warn_of_infinities(self, found: Tensor) -> None:
+        """Say in the log that predictions are no numbers, and of a rollout from which step on."""
+        wrong = ~found.isfinite()
+        if not wrong.any():
+            return
+        of_each = wrong.flatten(1).any(dim=1)  # sample, or point of packed meshes
+        since = ""
+        if self.task.frame is not None:
+            channel = int(wrong.flatten(0, -2).any(dim=0).nonzero()[0])
+            since = f" from step {channel // self.task.frame + 1} on"
+        what = "samples" if found.dim() == 3 else "points"
+        log.warning(
+            "predictions are NaN or infinite%s in %d of %d %s", since, int(of_each.sum()), len(found), what
         )
 
     def streamer(self, memory: int | str = "2GB", on_chunk: OnChunk | None = None) -> Streamer:
@@ -143,6 +161,8 @@ class Bundle:
         if isinstance(self.model, CrossLinearNO) and inputs is None:
             raise UserError(OBSERVE)
         coords, inputs = self._question(coords, inputs)
+        if isinstance(self.model, CrossLinearNO):
+            self.warn_outside(coords, "observations")
         samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
         coords = self._of_each(coords, samples)
         if not isinstance(self.model, CrossLinearNO):
@@ -153,7 +173,19 @@ class Bundle:
         with torch.no_grad(), autocast(self.precision, self.device):
             return Field(self, [self.model.encode(self._places(coords), values)])
 
-    def warn_outside(self, points: Tensor) -> None:
+    def _warn_of_another_grid(self, coords: Tensor) -> None:
+        """Say in the log that points are not those in whose order a model tied to a grid takes its fields."""
+        if self.coords is None or not getattr(self.model, "tied_to_grid", False):
+            return
+        own, box = self.coords.to(coords), box_of(self.coords)
+        near = 1e-3 * float((box[1] - box[0]).max())
+        if coords.shape[-2:] == own.shape[-2:] and not torch.allclose(coords, own, rtol=0, atol=near):
+            log.warning(
+                "the coordinates given are not those of the grid that the model was trained on: it takes "
+                "point k for point k of that grid; leave them out, or give the fields in its order"
+            )
+
+    def warn_outside(self, points: Tensor, what: str = "query points") -> None:
         """Say in the log that points lie where no training point did, if it is known where those lay."""
         if self.coords is None:
             return
@@ -163,9 +195,10 @@ class Bundle:
             sides = zip(self.spec.coords, *box.tolist(), strict=True)
             where = ", ".join(f"{name} from {low:g} to {high:g}" for name, low, high in sides)
             log.warning(
-                "%d of %d query points lie outside the box of the training points (%s): extrapolated",
+                "%d of %d %s lie outside the box of the training points (%s): extrapolated",
                 count,
                 points.shape[:-1].numel(),
+                what,
                 where,
             )
 

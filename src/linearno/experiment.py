@@ -42,7 +42,7 @@ from linearno.training import (
     fit,
     parallel,
 )
-from linearno.training.fit import hold_out
+from linearno.training.fit import hold_out, require_trainable
 from linearno.training.history import read_history
 from linearno.training.predict import draw_for_test, scores
 from linearno.training.summary import by_field, mean_field_error, summary
@@ -111,6 +111,7 @@ def run(
     splits = open_splits(config.data)  # disk → samples
     config.task.require_packed(splits.train)
     bundle = untrained(config, splits)
+    require_trainable(bundle.model, splits.train, config.training, config.task)
     if parallel.writes():
         write_yaml(writable_folder(folder) / "config.yaml", config)  # all is well: the folder is ours
     fit(  # never sees test
@@ -249,6 +250,8 @@ def write_cases(
     if case.segments is not None:
         fields = {name: part[0] for name, part in fields.items()} | {"offsets": case.segments}
     arrays = {"sample": index, "error": errors[index], **fields}
+    if test.spec.grid is not None:
+        arrays["grid"] = torch.tensor(test.spec.grid)  # of these data: a run may be asked on a finer one
     if isinstance(bundle.task, Completion):
         drawn = (
             draw_for_test(bundle.task, test.coords.shape[-2], bundle.seed, int(i) // batch) for i in index

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from linearno.cli import app
 from linearno.core.errors import UserError
-from linearno.data import DATASETS
+from linearno.data import DATASETS, curved
 from linearno.data.airfoil import RECIPE
 from linearno.data.card import read_card
 from linearno.recipes import RECIPES
@@ -115,6 +115,13 @@ def test_a_fold_in_a_grid_is_told_with_its_sample(serial, tmp_path):
 
     with pytest.raises(UserError, match=r"^train sample 0: the grid folds over itself"):
         AIRFOILS.fill(tmp_path, replace(RECIPE, make_batch=folded))
+
+
+def test_published_files_with_other_samples_are_not_trained_on(published, monkeypatch):
+    monkeypatch.setattr(curved, "WHOLE", {"airfoil": (2490, 45, 11)})
+    expected = r"NACA_Cylinder_X.npy: X has 7 samples of 45 × 11; the published file has 2,490 samples of 45"
+    with pytest.raises(UserError, match=expected):
+        AIRFOILS.open(published)
 
 
 def test_the_registry_and_the_recipes_carry_the_published_protocol():

@@ -13,12 +13,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from linearno.cli.data import app
 from linearno.core.errors import SampleError, UserError
+from linearno.data import DATASETS
 from linearno.data import generate as module
 from linearno.data.card import read_card
 from linearno.data.darcy import RECIPE, generate_darcy
-from linearno.data.generate import Plan, Recipe, generate
+from linearno.data.generate import Plan, Recipe, generate, generator
 
 SIZES = {"train": 4, "test": 2}
 FILES = [f"{split}_{field}.npy" for split in ("train", "test") for field in ("coeff", "sol")]
@@ -26,6 +29,10 @@ FILES = [f"{split}_{field}.npy" for split in ("train", "test") for field in ("co
 
 def make(rng: np.random.Generator, resolution: int) -> dict[str, np.ndarray]:
     return {"u": rng.standard_normal(resolution)}
+
+
+def fail(rng: np.random.Generator, resolution: int) -> dict[str, np.ndarray]:
+    raise UserError("did not converge")
 
 
 def toy(make=make) -> Recipe:
@@ -41,12 +48,12 @@ def fill(
     return ticks
 
 
-def interrupted_after(count: int) -> Recipe:
+def interrupted_after(count: int, error: BaseException | type[BaseException] = KeyboardInterrupt) -> Recipe:
     calls = iter(range(count))
 
     def stop(rng, resolution):
         if next(calls, None) is None:
-            raise KeyboardInterrupt
+            raise error
         return make(rng, resolution)
 
     return toy(stop)
@@ -108,7 +115,7 @@ def test_after_kill_9_a_resumed_set_has_the_bytes_of_an_uninterrupted_one_with_o
 def test_an_interrupted_folder_is_no_set_and_goes_on_with_what_it_has(serial, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fill(tmp_path / "a", recipe=interrupted_after(3))
-    assert not list((tmp_path / "a").glob("*.npy"))
+    assert {path.suffix for path in (tmp_path / "a").iterdir()} == {".part", ".json"}
     assert module.unfinished(tmp_path / "a") == "its generation stopped after 3 of 6 samples"
     assert fill(tmp_path / "a") == [3, 1, 1, 1]
     fill(tmp_path / "b")
@@ -154,6 +161,59 @@ def test_other_settings_are_refused_in_a_finished_and_in_an_unfinished_folder(se
         fill(tmp_path / "begun", **change)
 
 
+@pytest.mark.parametrize("change", [{"equation": "u = other noise"}, {"solver": "another"}])
+def test_a_set_of_another_law_or_solver_is_neither_finished_nor_taken_for_this_one(serial, tmp_path, change):
+    complaint = r"^\S+ was made by another law or solver .*; remove the folder, or choose another --out$"
+    fill(tmp_path / "finished")
+    with pytest.raises(KeyboardInterrupt):
+        fill(tmp_path / "begun", recipe=interrupted_after(3))
+    for root in (tmp_path / "finished", tmp_path / "begun"):
+        before = {path: path.read_bytes() for path in root.iterdir()}
+        with pytest.raises(UserError, match=complaint):
+            fill(root, recipe=replace(toy(), **change))
+        assert {path: path.read_bytes() for path in root.iterdir()} == before
+    assert fill(tmp_path / "finished") == []
+    assert fill(tmp_path / "begun") == [3, 1, 1, 1]
+
+
+def test_the_words_of_a_scheme_are_part_of_the_solver(serial, tmp_path):
+    def batch(rngs, resolution, device, scheme):
+        return {"u": np.stack([make(rng, resolution)["u"] for rng in rngs])}
+
+    recipe = replace(toy(), make_batch=batch, schemes={"rk4": "of fourth order"})
+    fill(tmp_path, recipe=recipe)
+    assert read_card(tmp_path, how="").solver == "none; of fourth order"
+    assert fill(tmp_path, recipe=recipe) == []
+    with pytest.raises(UserError, match="was made by another law or solver"):
+        fill(tmp_path, recipe=replace(recipe, schemes={"rk4": "of fourth order in time"}))
+
+
+def test_a_set_begun_before_laws_were_recorded_is_not_finished_by_one_that_may_be_another(serial, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        fill(tmp_path, recipe=interrupted_after(3))
+    record = json.loads((tmp_path / "progress.json").read_text())
+    old = {name: record[name] for name in ("plan", "done", "device")}
+    (tmp_path / "progress.json").write_text(json.dumps(old))
+    with pytest.raises(UserError, match="was made by another law or solver"):
+        fill(tmp_path)
+    assert module.unfinished(tmp_path) == "its generation stopped after 3 of 6 samples"
+
+
+def test_a_set_of_another_law_is_one_line_and_exit_code_2_and_is_still_well(made, monkeypatch):
+    def type_(*words):
+        return CliRunner().invoke(app, [*map(str, words)])
+
+    sizes = ("--train", 4, "--test", 2, "--resolution", 11, "--device", "cpu", "--out", made)
+    assert "already there" in type_("generate", "darcy", *sizes).output
+    changed = replace(DATASETS["darcy"], generate=generator(replace(RECIPE, equation="another")))
+    monkeypatch.setitem(DATASETS._entries, "darcy", changed)
+    result = type_("generate", "darcy", *sizes)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {made} was made by another law or solver")
+    assert result.stderr.count("\n") == 1
+    assert "all is well" in type_("verify", "darcy", "--root", made).output
+
+
 def test_a_finished_folder_is_left_as_it_is(serial, tmp_path):
     fill(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
@@ -194,14 +254,66 @@ def test_two_processes_do_not_fill_one_folder(serial, tmp_path):
     assert len(fill(tmp_path)) == 6
 
 
-def test_a_sample_that_cannot_be_made_is_named(serial, tmp_path):
-    def fail(rng, resolution):
-        raise UserError("did not converge")
+def test_a_sample_that_cannot_be_made_is_named_with_a_remedy_and_nothing_stays(serial, tmp_path):
+    remedy = "; another --seed draws others$"
+    with pytest.raises(UserError, match="^train sample 0: did not converge" + remedy):
+        fill(tmp_path / "a" / "b", recipe=toy(fail))
+    nan = "^train sample 0: the solver gave NaN or infinite values for u" + remedy
+    with pytest.raises(UserError, match=nan):
+        fill(tmp_path / "c", recipe=toy(lambda rng, n: {"u": np.full(n, np.nan)}))
+    assert not list(tmp_path.iterdir())  # nor the folders that were made
 
-    with pytest.raises(UserError, match="train sample 0: did not converge"):
-        fill(tmp_path / "a", recipe=toy(fail))
-    with pytest.raises(UserError, match="train sample 0: the solver gave NaN or infinite values for u"):
-        fill(tmp_path / "b", recipe=toy(lambda rng, n: {"u": np.full(n, np.nan)}))
+
+def test_a_failure_in_a_worker_process_leaves_nothing_either(tmp_path):
+    with pytest.raises(UserError, match=r"^train sample 0: did not converge; another --seed draws others$"):
+        fill(tmp_path / "set", recipe=toy(fail))
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_was_made_before_a_sample_that_cannot_be_is_kept(serial, tmp_path):
+    remedy = r"what was made before it stays in \S+: another --seed with another --out draws others"
+    for count in (3, 0):  # the second time it fails at once
+        with pytest.raises(UserError, match=f"^train sample 3: did not converge; {remedy}$"):
+            fill(tmp_path, recipe=interrupted_after(count, UserError("did not converge")))
+    assert fill(tmp_path) == [3, 1, 1, 1]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, torch.OutOfMemoryError, RuntimeError])
+def test_a_stop_before_the_first_sample_leaves_nothing(serial, tmp_path, error):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("keep")
+    for root in (tmp_path / "set", mine):
+        with pytest.raises((UserError, error)):
+            fill(root, recipe=interrupted_after(0, error))
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", "notes.txt"]
+
+
+def test_a_disk_that_refuses_the_second_array_keeps_no_first_one(serial, tmp_path, monkeypatch):
+    reserve, calls = module._reserve, iter(range(1))
+
+    def full(path, shape):
+        if next(calls, None) is None:
+            raise UserError(f"cannot reserve {path}: No space left on device; choose another folder")
+        reserve(path, shape)
+
+    monkeypatch.setattr(module, "_reserve", full)
+    with pytest.raises(UserError, match="cannot reserve"):
+        fill(tmp_path / "set")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_refused_command_removes_nothing_of_a_set_that_was_begun(serial, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_fill", lambda *_: None)  # as if killed before the first record
+        patch.setattr(module, "_finish", lambda *_: None)
+        fill(tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert before == ["progress.json", "test_u.npy.part", "train_u.npy.part"]
+    with pytest.raises(UserError, match="begun with seed 0"):
+        fill(tmp_path, seed=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert fill(tmp_path) == [1] * 6
 
 
 def test_nonsense_is_refused_before_a_folder_is_filled(serial, tmp_path):
@@ -258,6 +370,7 @@ def test_in_a_batch_the_sample_that_cannot_be_made_is_named(serial, tmp_path):
     ):
         with pytest.raises(UserError, match=complaint):
             fill(tmp_path, recipe=recipe, resolution=11, sizes={"train": 3, "test": 2})
+        assert not list(tmp_path.iterdir())
 
 
 def test_the_card_says_which_device_solved_and_a_set_is_not_begun_on_one_and_ended_on_another(
@@ -318,3 +431,10 @@ def test_a_gpu_makes_the_set_of_the_cpu_to_rounding(serial, tmp_path):
         assert cards["cpu"].files[coeff] == cards["gpu"].files[coeff]
         one, other = (np.load(tmp_path / name / sol) for name in ("cpu", "gpu"))
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-6 * np.abs(one).max())  # float32 on disk
+
+
+def test_of_few_samples_each_worker_has_its_share(tmp_path):
+    """A batch could hold all six; two workers get three each, and progress comes twice."""
+    plan, ticks = Plan(seed=0, resolution=9, sizes={"train": 4, "test": 2}), []
+    generate(in_batches(100), tmp_path, plan, workers=2, tick=ticks.append, device="cpu")
+    assert ticks == [3, 3]

@@ -175,6 +175,7 @@ def test_a_published_file_is_tested_on_its_last_samples(finished, published, wri
     ("field", "change", "complaint"),
     [
         ("both", lambda a: a[:6], r"input has 6 samples of 11 columns; the published file has 7 of 11"),
+        ("output", lambda a: a[:, :, :, :19], "output has 19 frames; the published file has 20"),
         (
             "output",
             lambda o: o.swapaxes(1, 2),

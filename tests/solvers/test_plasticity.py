@@ -18,6 +18,7 @@ from linearno.solvers.forging import (
     TOP,
     Press,
     block_nodes,
+    die_on,
     die_spline,
     draw_die,
     plasticity_samples,
@@ -30,6 +31,8 @@ REFERENCE = Path(__file__).parents[1] / "fixtures" / "forging.npz"
 METAL = Material(young=1000.0, poisson=0.3, density=1.0, yields=2.0, hardening=50.0)
 HEAVY = replace(STEEL, density=25 * STEEL.density)  # a fifth of the steps, and still slow beside its waves
 BLUNT = torch.tensor([[20.0, 17.5, 15.5, 15.0, 15.5, 17.5, 19.0, 19.5, 20.0]])
+
+BETWEEN = torch.tensor([[35.0, 35, 21, 35, 35, 21, 21, 35, 35]])  # lowest between two knots
 
 
 def nothing(*_):
@@ -278,6 +281,25 @@ def test_the_forging_has_the_facts_of_the_published_file(coarse):
     np.testing.assert_allclose(sunk[2:], 0.1 - 0.3 * np.arange(2, 8), atol=0.1)
 
 
+def test_beyond_the_ends_of_the_block_at_rest_there_is_no_die():
+    """A spline goes on beyond its last knots, here far below the points."""
+    die = die_on(torch.tensor([[15.0, 16, 16, 16, 16, 16, 16, 16, 15]], dtype=torch.float64))
+    x = torch.tensor([[-52.0, -49.6, 0.3, 3.0]], dtype=torch.float64)
+    above, _ = die.gap(x, torch.full_like(x, 15.5))
+    assert (above > 0).tolist() == [[False, True, True, False]]
+
+
+def test_points_move_by_about_as_much_as_the_published_ones():
+    """5.5 mm at most or so: the die moves by 5.7 and begins 0.1 above the block."""
+    rngs = [np.random.default_rng(seed) for seed in range(6)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forging, "STEEL", HEAVY)
+        _, output, _ = plasticity_samples(rngs, 21, torch.device("cpu"))
+    largest = np.linalg.norm(output[..., 2:], axis=-1).max(axis=(1, 2, 3))
+    assert (largest > 5.4).all()
+    assert (largest < 6).all()
+
+
 def test_random_dies_have_the_published_shape():
     heights = np.stack([draw_die(np.random.default_rng(seed)) for seed in range(300)])
     curves = die_spline(heights)(np.linspace(-49.65, 0.35, 1001))
@@ -350,7 +372,9 @@ def test_a_block_that_bursts_is_named():
         (BLUNT, {"step": 0.9}, "expected 0 < step < 0.7"),
         (BLUNT, {"frames": 0}, "frames ≥ 1"),
         (BLUNT, {"travel": torch.inf}, "a finite travel ≥ 0"),
-        (BLUNT, {"travel": 16.0}, r"sample 0: the die reaches -0.2 mm, but the plane .* is at -0.1 mm"),
+        (BLUNT, {"travel": 16.0}, r"sample 0: the die reaches -0.2\d* mm, but the plane .* is at -0.1 mm"),
+        (torch.cat([BLUNT + 9, BLUNT + 5, BLUNT]), {"travel": 22.0}, r"sample 1: the die reaches -0.9\d* mm"),
+        (BETWEEN, {"travel": 21.0}, r"sample 0: the die reaches -1.46 mm"),
     ],
 )
 def test_what_cannot_be_forged_is_told_in_one_line(heights, settings, complaint):

@@ -5,6 +5,7 @@ import numpy as np
 from matplotlib import _pylab_helpers
 
 from linearno.viz import TrainingCurve, data_uri, png_bytes, training_figure
+from linearno.viz.encode import few_colours
 
 
 def make_figure():
@@ -25,3 +26,15 @@ def test_nothing_stays_in_matplotlib():
     png_bytes(make_figure())
     assert _pylab_helpers.Gcf.get_num_fig_managers() == 0
     assert dict(mpl.rcParams) == before
+
+
+def test_edges_of_dots_do_not_take_the_colours_of_a_map():
+    """A map in 256 shades, and 4,000 rare shades along the edges of what is drawn on it."""
+    ramp = np.linspace(0, 255, 256).round().astype(np.uint8)
+    shades = np.stack([ramp, 255 - ramp, np.full_like(ramp, 128)], axis=-1)
+    filled = np.repeat(np.repeat(shades[None], 60, axis=0), 2, axis=1)
+    edges = np.random.default_rng(0).integers(0, 255, (8, 512, 3)).astype(np.uint8)
+    index, palette = few_colours(np.concatenate([filled, edges])[None])
+    drawn = np.array(palette).reshape(-1, 3)[index[0]]
+    assert np.abs(drawn[:60].astype(int) - filled).mean() < 1
+    assert np.abs(drawn[60:].astype(int) - edges).mean() < 40  # and none of them is drawn in quite another

@@ -12,6 +12,8 @@ import typer
 from linearno.cli.shared import DeviceOption, RunArgument, console, progress_bar, user_errors
 from linearno.core.artifacts import writable_folder, write_text
 from linearno.core.errors import UserError
+from linearno.data import FieldSpec
+from linearno.data.arrays import read_points, read_question
 from linearno.data.case_files import CaseFile, case_file, find_cases
 from linearno.data.mesh.opened import ENDINGS
 from linearno.data.reader import Reader
@@ -183,7 +185,10 @@ def _errors(answer: Answer) -> str:
 
 def query(
     run: RunArgument,
-    mesh: Annotated[Path, typer.Argument(help="the case: a mesh file with the model's inputs")],
+    mesh: Annotated[
+        Path,
+        typer.Argument(help="the case: a mesh file with the model's inputs, or observations in .npz or .mat"),
+    ],
     points: Annotated[Path, typer.Option(help="where to ask: a .csv with x, y, z, an array file, or a mesh")],
     out: Annotated[Path, typer.Option("--out", "-o", help="the .csv with the answers")] = Path("values.csv"),
     memory: MemoryOption = None,
@@ -195,11 +200,18 @@ def query(
 
     The mesh is taken in once, and then asked where you like: at more points, or fewer, than it has.
 
+    A model that completes fields takes observations instead, an array file with `coords` and the values there
+    (`u observed` or `u_observed` for Burgers), and points as a .csv with its coordinates, or `coords` again.
+
     Example:  linearno query runs/cases-linearno mesh.vtu --points probes.csv -o values.csv
+
+    Observed: linearno query runs/burgers20-linearno seen.npz --points places.csv
     """
     with user_errors():
         if out.suffix.lower() != ".csv":
             raise UserError(f"{out}: the answers are written as a .csv file")
+        if completes(run):
+            return _query_observed(run, mesh, points, out, device)
         file = case_file(mesh)
         case_file(points)
         how = How(given or [], False, tolerate, memory, device)
@@ -208,14 +220,49 @@ def query(
             places = reader.ask("table", points)[1]["places"]
             values = model.query(reader, file, places, how.numbers)
         axes = places[:, ["xyz".index(axis) for axis in model.config.coords]]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
         spec = model.bundle.spec
-        writer.writerow([*model.config.coords, *(_head(name, spec.units) for name in spec.outputs)])
-        for place, value in zip(axes.tolist(), values.tolist(), strict=True):
-            writer.writerow([*place, *(f"{number:.9g}" for number in value)])
-        write_text(out, text.getvalue())
+        _write_values(out, model.config.coords, spec, axes.tolist(), values.tolist())
         console.print(f"{out}: {', '.join(spec.outputs)} at {len(values):,} points")
+
+
+def completes(run: Path) -> bool:
+    """Whether a run's model completes fields from observations."""
+    from linearno.experiment import open_run
+    from linearno.training import Completion
+
+    return (run / "config.yaml").exists() and isinstance(open_run(run).task, Completion)
+
+
+def _query_observed(run: Path, seen: Path, points: Path, out: Path, device: str) -> None:
+    from linearno.bundle import load
+
+    bundle = load(run, device)
+    spec = bundle.asked.model_copy(update={"grid": None})
+    places = read_points(points, spec)
+    asked = read_question(seen, spec, need_coords=True)
+    assert asked.coords is not None
+    values = bundle.encode(asked.coords, asked.inputs).query(places)
+    heads, rows = tuple(spec.coords), [[float(f"{x:.9g}") for x in place] for place in places.tolist()]
+    if len(values) > 1:
+        heads, rows = ("sample", *heads), [[i, *row] for i in range(len(values)) for row in rows]
+    _write_values(out, heads, bundle.spec, rows, values.flatten(0, 1).tolist())
+    of = f" of {len(values)} samples" if len(values) > 1 else ""
+    console.print(f"{out}: {', '.join(bundle.spec.outputs)}{of} at {len(places):,} points")
+
+
+def _write_values(
+    out: Path,
+    heads: Sequence[str],
+    spec: FieldSpec,
+    places: Sequence[Sequence[float]],
+    values: list[list[float]],
+) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*heads, *(_head(name, spec.units) for name in spec.outputs)])
+    for place, value in zip(places, values, strict=True):
+        writer.writerow([*place, *(f"{number:.9g}" for number in value)])
+    write_text(out, text.getvalue())
 
 
 def _head(name: str, units: Mapping[str, str]) -> str:

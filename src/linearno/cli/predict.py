@@ -16,7 +16,7 @@ from linearno.cli.meshes import (
     predict_meshes,
 )
 from linearno.cli.shared import DeviceOption, RunArgument, console, progress_bar, user_errors, words_for
-from linearno.data.arrays import Question, read_question, write_arrays
+from linearno.data.arrays import Question, read_question, require_array_file, write_arrays
 from linearno.training import Completion, Timed
 
 
@@ -53,7 +53,8 @@ def predict(
 
     The file holds one array for each input field, named as in the training data (`coeff` for Darcy), on the
     model's grid: one sample or many. Models that take any mesh also need `coords`. A model that completes
-    fields takes `coords` and the values there (`u observed` for Burgers), and answers on its whole grid.
+    fields takes `coords` and the values there (`u observed` or `u_observed` for Burgers), and answers on its
+    whole grid; `linearno query` asks it elsewhere.
 
     Example:  linearno predict runs/darcy-linearno new.npz -o answer.npz --stride 5
 
@@ -69,6 +70,8 @@ def predict(
         if is_mesh_question(question, run):
             how = How(given or [], skip_bad, tolerate, memory, device)
             return predict_meshes(run, question, out, how)
+        out = out or Path("prediction.npz")
+        require_array_file(out)
         bundle = load(run, device)
         completes = isinstance(bundle.task, Completion)
         spec = bundle.asked.model_copy(update={"grid": None}) if completes else bundle.asked
@@ -80,7 +83,6 @@ def predict(
         frame = bundle.task.frame or 1
         names = bundle.spec.outputs if steps is None else _step_names(answer.shape[-1], frame)
         fields = {name: answer[..., i].reshape(shape).numpy() for i, name in enumerate(names)}
-        out = out or Path("prediction.npz")
         write_arrays(out, fields)
         shapes = ", ".join(f"{name} {field.shape}" for name, field in fields.items())
         console.print(f"{out}: {shapes}")

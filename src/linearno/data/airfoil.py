@@ -19,6 +19,7 @@ from linearno.data.curved import (
     read_curved,
     require_channels,
     require_same_samples,
+    require_whole,
     samples_of_split,
 )
 from linearno.data.generate import Recipe, batch_that_fits, generator
@@ -73,6 +74,7 @@ def open_airfoil(cfg: AirfoilConfig) -> Splits:
     for array in arrays:
         _require_shape(array, arrays)
     require_same_samples(arrays, cfg.sizes)
+    require_whole(arrays, AIRFOIL)
     spec = airfoil_layout(cfg, arrays[0].shape[1]).spec
     train, test = (
         _read(arrays, split, spec, samples_of_split(arrays, split, cfg.sizes, first), cfg.stride)

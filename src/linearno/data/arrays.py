@@ -1,5 +1,7 @@
 """A user's own arrays: questions in `.npz` or `.mat`, answers the same way."""
 
+import csv
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -17,6 +19,7 @@ from linearno.data.matlab import mat_shape, mat_shapes, read_mat
 from linearno.data.sample import FieldSpec
 
 ENDINGS = (".npz", ".mat")
+FEW = 6  # names to list one by one
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,9 @@ def read_question(path: Path, spec: FieldSpec, *, stride: int = 1, need_coords: 
     """The fields that `spec` names, from a file of arrays; every mismatch is named before any work."""
     arrays = read_arrays(path, [*spec.inputs, "coords"])
     missing = [name for name in spec.inputs if name not in arrays]
+    if missing and len(missing) < len(spec.inputs):
+        there = f"{len(spec.inputs) - len(missing)} of the {len(spec.inputs)} fields that the model takes"
+        raise UserError(f"{path} holds {there}: {', '.join(missing[:FEW])} not there; give all of them")
     if missing:
         raise UserError(f"{path} holds no {missing[0]!r}; {did_you_mean(missing[0], array_names(path))}")
     if (need_coords or not spec.inputs) and "coords" not in arrays:
@@ -39,7 +45,14 @@ def read_question(path: Path, spec: FieldSpec, *, stride: int = 1, need_coords: 
     fields: list[Tensor] = []
     leading: tuple[int, ...] | None = None
     for name in spec.inputs:
-        field, came = _field(path, name, arrays[name], spec, stride)
+        values = arrays[name]
+        if (
+            need_coords
+            and values.ndim == 2
+            and values.shape[1] == 1 < len(values) == arrays["coords"].shape[-2]
+        ):
+            values = values[:, 0]  # a column, as MATLAB has one sample at many points
+        field, came = _field(path, name, values, spec, stride)
         if leading not in (None, came):
             raise UserError(f"{path}: {name} has shape {came}, the fields before it {leading}")
         fields, leading = [*fields, field], came
@@ -88,26 +101,58 @@ def _coords(path: Path, values: ndarray, spec: FieldSpec) -> Tensor:
     return torch.from_numpy(values)
 
 
+def read_points(path: Path, spec: FieldSpec) -> Tensor:
+    """Points (N, X) to ask at: a .csv with a column for each coordinate, or `coords` of a file of arrays."""
+    columns = ",".join(spec.coords)
+    if path.suffix.lower() != ".csv":
+        arrays = read_arrays(path, ["coords"])
+        if "coords" not in arrays:
+            raise UserError(f"{path} holds no 'coords': the points ({columns}) to answer at")
+        points = _coords(path, arrays["coords"], spec)
+        if points.dim() != 2:
+            raise UserError(
+                f"{path}: coords has shape {tuple(points.shape)}, expected (points, {len(spec.coords)})"
+            )
+        return points
+    require(path, how=f"give a .csv with the columns {columns}")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            values = [[float(row[name]) for name in spec.coords] for row in csv.DictReader(file)]
+    except (KeyError, TypeError, ValueError, csv.Error):
+        raise UserError(f"{path}: expected the columns {columns} with a number in every row") from None
+    if not values:
+        raise UserError(f"{path} holds no points; give one or more")
+    return _coords(path, np.array(values, dtype=np.float32), spec)
+
+
 def read_arrays(path: Path, names: list[str]) -> dict[str, ndarray]:
-    """Those of `names` that the file holds, as float32."""
+    """Those of `names` that the file holds, as float32. A name with a space, which MATLAB has none of, may
+    have an underscore in its place."""
     how = "give a .npz or .mat file"
     require(path, how=how)
     if path.suffix == ".mat":
         found = mat_shapes(path, how=how)
+        there = {name: _own_name(name, found) for name in names}
         return {
-            name: read_mat(path, name, tuple(slice(None) for _ in mat_shape(path, name, how=how)), how=how)
-            for name in names
-            if name in found
+            name: read_mat(path, own, tuple(slice(None) for _ in mat_shape(path, own, how=how)), how=how)
+            for name, own in there.items()
+            if own in found
         }
-    if path.suffix != ".npz":
-        raise UserError(f"{path}: expected one of {', '.join(ENDINGS)}, got {path.suffix or 'no ending'!r}")
+    require_array_file(path)
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {
-                name: np.ascontiguousarray(file[name], dtype=np.float32) for name in names if name in file
-            }
+            there = {name: _own_name(name, file.files) for name in names}
+            arrays = {name: file[own] for name, own in there.items() if own in file}
     except (ValueError, OSError, EOFError, BadZipFile) as error:
         raise UserError(f"{path} is truncated or holds no plain arrays ({error})") from None
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiub":
+            raise UserError(f"{path}: {name} holds {array.dtype} numbers; expected real ones")
+    return {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in arrays.items()}
+
+
+def _own_name(name: str, found: Collection[str]) -> str:
+    return name if name in found else name.replace(" ", "_")
 
 
 def array_names(path: Path) -> list[str]:
@@ -117,10 +162,15 @@ def array_names(path: Path) -> list[str]:
         return list(file.files)
 
 
-def write_arrays(path: Path, arrays: dict[str, ndarray]) -> None:
-    """Arrays under their names as `.npz` or `.mat`, whole or not at all."""
+def require_array_file(path: Path) -> None:
+    """An error if its name is not that of a file of arrays."""
     if path.suffix not in ENDINGS:
         raise UserError(f"{path}: expected one of {', '.join(ENDINGS)}, got {path.suffix or 'no ending'!r}")
+
+
+def write_arrays(path: Path, arrays: dict[str, ndarray]) -> None:
+    """Arrays under their names as `.npz` or `.mat`, whole or not at all."""
+    require_array_file(path)
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:

@@ -79,6 +79,13 @@ def require_same_samples(arrays: list[Stored], sizes: Mapping[str, int]) -> None
         require_samples(array.path, array.field, held, here)
 
 
+def require_whole(arrays: list[Stored], kind: Curved) -> None:
+    """Published files hold all their samples at all their nodes."""
+    for array in arrays:
+        if array.path.name in kind.published.values():
+            _require_whole(array, WHOLE[kind.files.benchmark])
+
+
 def samples_of_split(
     arrays: list[Stored], split: str, sizes: Mapping[str, int], first: Callable[[int], int]
 ) -> slice:

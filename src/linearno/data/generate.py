@@ -2,8 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import field as default
 from functools import partial
@@ -32,6 +32,7 @@ Split = Literal["train", "test", "val"]
 SPLITS: tuple[Split, ...] = ("train", "test", "val")  # a place here is a place in the random stream
 Job = tuple[Split, int]  # a sample's split and its index there
 Make = Callable[[np.random.Generator, int], dict[str, ndarray]]
+Arrays = dict[Path, tuple[int, ...]]  # the files of a set and the shapes of what they hold
 MakeBatch = Callable[..., dict[str, ndarray]]  # of generators, resolution, device[, scheme]
 
 
@@ -97,6 +98,12 @@ class Progress(Config):
     plan: Plan
     done: int
     device: str = "cpu"
+    equation: str | None = None  # none in a record of an older version, which nothing fits
+    solver: str | None = None
+
+
+class _Unsolvable(UserError):
+    """A sample that fails again in each attempt: its random numbers are those of the seed."""
 
 
 def generate(
@@ -114,25 +121,29 @@ def generate(
     folder is already complete, whichever device made it. Arrays grow as `.npy.part` and get their names only
     when all samples are in. `auto` is a GPU where there is one and the recipe batches; a CPU has `workers`
     processes. Workers import the main module: a script that calls this needs `if __name__ == "__main__":`.
+    A call that ends before any sample is done leaves nothing behind.
     """
     if workers < 1:
         raise UserError(f"workers={workers}: expected at least 1")
     plan = _with_scheme(recipe, plan)
     shapes, place = recipe.shapes(plan.resolution), _place(recipe, device)
-    with alone_in(writable_folder(root)):
+    start = _start(recipe, plan, _words(place))
+    with _folder(root):
         if (root / CARD).exists():
-            return _require_same(root, recipe, plan)
-        start = Progress(plan=plan, done=0, device=_words(place))
-        progress = _begin_or_resume(root, start, shapes)
-        if progress.done:
-            tick(progress.done)
-        size, jobs = recipe.batch_size(plan.resolution, place), plan.jobs
-        batches = [jobs[i : i + size] for i in range(progress.done, len(jobs), size)]
-        work = partial(_make, _batched(recipe, plan), root, plan, place)
-        on_cpu = place.type == "cpu"
-        finished = in_order(work, batches, workers) if on_cpu else (work(batch) for batch in batches)
-        _fill(root, progress, finished, tick)
-        _finish(recipe, root, start, list(shapes))
+            return _require_same(root, recipe.name, start)
+        arrays = _arrays(root, plan, shapes)
+        progress = _begin_or_resume(root, start, arrays)
+        with _nothing_half_written(root, arrays):
+            if progress.done:
+                tick(progress.done)
+            size, jobs, on_cpu = recipe.batch_size(plan.resolution, place), plan.jobs, place.type == "cpu"
+            if on_cpu:  # of few samples each worker has its share
+                size = max(1, min(size, -(-(len(jobs) - progress.done) // workers)))
+            batches = [jobs[i : i + size] for i in range(progress.done, len(jobs), size)]
+            work = partial(_make, _batched(recipe, plan), root, plan, place)
+            finished = in_order(work, batches, workers) if on_cpu else (work(batch) for batch in batches)
+            _fill(root, progress, finished, tick)
+        _finish(recipe, root, start, list(arrays))
 
 
 def generator(recipe: Recipe) -> Generate:
@@ -167,6 +178,27 @@ def _with_scheme(recipe: Recipe, plan: Plan) -> Plan:
     return plan
 
 
+def _start(recipe: Recipe, plan: Plan, device: str) -> Progress:
+    """The record of a set of which nothing is done yet."""
+    scheme = f"; {recipe.schemes[plan.scheme]}" if plan.scheme else ""
+    law = {"equation": recipe.equation, "solver": recipe.solver + scheme}
+    return Progress(plan=plan, done=0, device=device, **law)
+
+
+@contextmanager
+def _folder(root: Path) -> Iterator[None]:
+    """Hold `root`, made if need be; after an error, folders that were made here and are empty go again."""
+    new = [path for path in (root, *root.parents) if not os.path.exists(path)]
+    with alone_in(writable_folder(root)):
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):  # it holds something
+                for path in new:
+                    path.rmdir()
+            raise
+
+
 def _place(recipe: Recipe, name: str) -> torch.device:
     """The device of that name, if the recipe can use it; `auto` is never one that it cannot."""
     device = resolve_device("cpu" if name == "auto" and recipe.make_batch is None else name)
@@ -186,7 +218,8 @@ def begun(root: Path) -> Progress | None:
         if (root / CARD).exists():
             card = read_card(root, how="remove the folder and generate again")
             plan = _plan_of(card)
-            return Progress(plan=plan, done=len(plan.jobs), device=card.device)
+            law = {"equation": card.equation, "solver": card.solver}
+            return Progress(plan=plan, done=len(plan.jobs), device=card.device, **law)
         return _read_progress(root) if (root / PROGRESS).exists() else None
     except OSError as error:
         raise UserError(f"cannot read what is in {root}: {error.strerror}; choose another folder") from None
@@ -203,15 +236,24 @@ def unfinished(root: Path) -> str | None:
     return f"its generation stopped after {progress.done} of {len(progress.plan.jobs)} samples"
 
 
-def _require_same(root: Path, recipe: Recipe, plan: Plan) -> None:
+def _require_same(root: Path, name: str, start: Progress) -> None:
     card = read_card(root, how="remove the folder and generate again")
     there = _plan_of(card)
-    if (card.name, there) != (recipe.name, plan):
+    if (card.name, there) != (name, start.plan):
         raise UserError(f"{root} holds another set ({card.name}: {there}); remove it or choose another place")
+    _require_same_law(root, card, start)
     missing = [name for name in card.files if not (root / name).exists()]
     if missing:
         raise UserError(f"{root} has a card but not {missing[0]}; remove the folder and generate again")
     (root / PROGRESS).unlink(missing_ok=True)
+
+
+def _require_same_law(root: Path, there: Card | Progress, start: Progress) -> None:
+    if (there.equation, there.solver) != (start.equation, start.solver):
+        raise UserError(
+            f"{root} was made by another law or solver than those of this version; remove the folder, or "
+            "choose another --out"
+        )
 
 
 def _read_progress(root: Path) -> Progress:
@@ -222,33 +264,61 @@ def _read_progress(root: Path) -> Progress:
         raise UserError(f"{root / PROGRESS} cannot be read ({error}); {how}") from None
 
 
-def _begin_or_resume(root: Path, start: Progress, shapes: dict[str, tuple[int, ...]]) -> Progress:
-    """`start`, or how far an earlier call came, after the arrays have been made or found."""
-    arrays = {
+def _arrays(root: Path, plan: Plan, shapes: dict[str, tuple[int, ...]]) -> Arrays:
+    return {
         root / array_name(split, field): (count, *shape)
-        for split, count in start.plan.sizes.items()
+        for split, count in plan.sizes.items()
         for field, shape in shapes.items()
     }
+
+
+def _begin_or_resume(root: Path, start: Progress, arrays: Arrays) -> Progress:
+    """`start`, or how far an earlier call came, after the arrays have been made or found."""
     if (root / PROGRESS).exists():
-        progress = _read_progress(root)
-        if progress.plan != start.plan:
-            raise UserError(f"{root} was begun with {progress.plan}; go on with these or remove the folder")
-        if progress.device != start.device:
-            raise UserError(
-                f"{root} was begun on {progress.device}, and this is {start.device}: their numbers agree to "
-                "rounding only; go on there (see --device) or remove the folder"
-            )
-        if not all(_part(path).exists() or path.exists() for path in arrays):
-            raise UserError(f"{root} has lost files of an unfinished set; remove the folder and begin again")
-        return progress
+        return _resume(root, start, arrays)
     taken = [path for path in arrays if path.exists()]
     if taken:
         raise UserError(f"{taken[0]} exists but no {CARD} says what it is; move it or choose another folder")
     _require_space(root, 4 * sum(prod(shape) for shape in arrays.values()))
-    for path, shape in arrays.items():
-        _reserve(_part(path), shape)
-    write_json(root / PROGRESS, start.model_dump(mode="json"))
+    with _nothing_half_written(root, arrays):
+        for path, shape in arrays.items():
+            _reserve(_part(path), shape)
+        write_json(root / PROGRESS, start.model_dump(mode="json"))
     return start
+
+
+def _resume(root: Path, start: Progress, arrays: Arrays) -> Progress:
+    """How far an earlier call came that began as this one."""
+    progress = _read_progress(root)
+    if progress.plan != start.plan:
+        raise UserError(f"{root} was begun with {progress.plan}; go on with these or remove the folder")
+    _require_same_law(root, progress, start)
+    if progress.device != start.device:
+        raise UserError(
+            f"{root} was begun on {progress.device}, and this is {start.device}: their numbers agree to "
+            "rounding only; go on there (see --device) or remove the folder"
+        )
+    if not all(_part(path).exists() or path.exists() for path in arrays):
+        raise UserError(f"{root} has lost files of an unfinished set; remove the folder and begin again")
+    return progress
+
+
+@contextmanager
+def _nothing_half_written(root: Path, arrays: Arrays) -> Iterator[None]:
+    """After an error, what was reserved goes unless samples are recorded in it: there is nothing to go on
+    with. The record goes first, so that a stop in between leaves no record without its arrays."""
+    try:
+        yield
+    except BaseException as error:
+        kept = (root / PROGRESS).exists() and _read_progress(root).done > 0
+        if not kept:
+            with suppress(OSError):  # the first error is the one to tell
+                for path in (root / PROGRESS, *map(_part, arrays)):
+                    path.unlink(missing_ok=True)
+        if not isinstance(error, _Unsolvable):
+            raise
+        where = f"what was made before it stays in {root}: another --seed with another --out"
+        raise UserError(f"{error}; {where if kept else 'another --seed'} draws others") from None
 
 
 def _require_space(root: Path, need: int) -> None:
@@ -320,9 +390,9 @@ def _make(make: MakeBatch, root: Path, plan: Plan, device: torch.device, batch: 
     try:
         fields = make(rngs, plan.resolution, device)
     except SampleError as error:
-        raise UserError(f"{_name(batch, error.index)}: {error.message}") from None
+        raise _Unsolvable(f"{_name(batch, error.index)}: {error.message}") from None
     except UserError as error:
-        raise UserError(f"{_name(batch)}: {error}") from None
+        raise _Unsolvable(f"{_name(batch)}: {error}") from None
     except torch.OutOfMemoryError:
         raise UserError(
             f"{_name(batch)}: {describe(device)} has too little free memory to solve {len(batch)} at once; "
@@ -331,7 +401,7 @@ def _make(make: MakeBatch, root: Path, plan: Plan, device: torch.device, batch: 
     for field, stack in fields.items():
         for job, values in zip(batch, stack, strict=True):
             if not np.isfinite(values).all():
-                raise UserError(f"{_name([job])}: the solver gave NaN or infinite values for {field}")
+                raise _Unsolvable(f"{_name([job])}: the solver gave NaN or infinite values for {field}")
             array = np.lib.format.open_memmap(_part(root / array_name(job[0], field)), mode="r+")
             array[job[1]] = values
     return len(batch)
@@ -345,14 +415,12 @@ def _name(batch: list[Job], index: int | None = None) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
-def _finish(recipe: Recipe, root: Path, start: Progress, fields: list[str]) -> None:
+def _finish(recipe: Recipe, root: Path, start: Progress, arrays: Sequence[Path]) -> None:
     """Names first, then the card, then the record goes: each step can be taken again after a stop."""
-    names = [array_name(split, field) for split in start.plan.sizes for field in fields]
-    for name in names:
-        if _part(root / name).exists():
-            os.replace(_part(root / name), root / name)
-    scheme = start.plan.scheme
-    solver = f"{recipe.solver}; {recipe.schemes[scheme]}" if scheme else recipe.solver
-    facts = {"name": recipe.name, "equation": recipe.equation, "solver": solver, "units": recipe.units}
-    write_card(root, names, {**facts, **start.plan.model_dump(), "device": start.device})
+    for path in arrays:
+        if _part(path).exists():
+            os.replace(_part(path), path)
+    facts = {"name": recipe.name, "units": recipe.units, **start.plan.model_dump()}
+    law = start.model_dump(include={"equation", "solver", "device"})
+    write_card(root, [path.name for path in arrays], facts | law)
     (root / PROGRESS).unlink(missing_ok=True)

@@ -21,6 +21,7 @@ from linearno.data.curved import (
     read_curved,
     require_channels,
     require_same_samples,
+    require_whole,
     samples_of_split,
 )
 from linearno.data.generate import Recipe, batch_that_fits, generator
@@ -67,6 +68,7 @@ def open_pipe(cfg: PipeConfig) -> Splits:
     for array in arrays:
         _require_shape(array, arrays)
     require_same_samples(arrays, cfg.sizes)
+    require_whole(arrays, PIPE)
     spec = pipe_layout(cfg, side_of(arrays)).spec
     train, test = (
         _read(arrays, split, spec, samples_of_split(arrays, split, cfg.sizes, first), cfg.stride)

@@ -126,15 +126,18 @@ def _require_shape(array: Stored, arrays: Sequence[Stored]) -> None:
             f"{array.path}: {array.field} has {array.shape[0]} samples of {side} columns; the published file "
             f"has {SAMPLES} of {PUBLISHED_NODES}: another file, or its axes are swapped"
         )
+    frames = arrays[1].shape[3]
     samples = next(other.shape[0] for other in arrays if other.split == array.split)
     expected: tuple[int, ...] = (samples, side)
     if array.field == "output":
-        expected = (*expected, rows_of(side), arrays[1].shape[3], len(CHANNELS))
+        expected = (*expected, rows_of(side), frames, len(CHANNELS))
     if array.shape != expected:
         raise UserError(
             f"{array.path}: {array.field} has shape {array.shape}; expected {expected}: samples, columns"
             f"{', rows, frames and x, y, ux, uy' if array.field == 'output' else ''}"
         )
+    if array.path.name == PUBLISHED and array.field == "output" and frames != FRAMES:
+        raise UserError(f"{array.path}: output has {frames} frames; the published file has {FRAMES}")
 
 
 def _require_order(array: Stored, output: Float[Tensor, "S n m T 4"], first: int) -> None:

@@ -68,8 +68,8 @@ def how_to_make(name: str, root: Path) -> str:
 
 def how_to_fetch(name: str, root: Path) -> str:
     """What to do when something is amiss with the published files in `root`."""
-    other = "set data.source=generated" if (root / CARD).exists() else how_to_make(name, root)
-    return f"fetch the published files again, or {other}"
+    make = "" if (root / CARD).exists() else f"{how_to_make(name, root)} and "
+    return f"fetch the published files again, or {make}set data.source=generated"
 
 
 def verify_tells(name: str, root: Path) -> str:

@@ -236,6 +236,13 @@ class PointTransformer(Transformer):
         """Whether the model answers on one mesh only, that of its convolutions or of its position."""
         return self.grid_points is not None or any(isinstance(m, GridConv) for m in self.modules())
 
+    @property
+    def untied(self) -> str:
+        """The settings with which a model like this one would answer anywhere."""
+        conv = any(isinstance(module, GridConv) for module in self.modules())
+        settings = ["stem=linear"] if conv else []
+        return " and ".join([*settings, *(["unified.place=coords"] if self.grid_points is not None else [])])
+
     def _lift(
         self,
         coords: Tensor,
@@ -298,7 +305,7 @@ class PointTransformer(Transformer):
 
     def _require_packed(self, coords: Tensor, segments: Segments) -> None:
         if self.tied_to_grid:
-            raise UserError("a model tied to a grid takes no packed meshes; build it with stem='linear'")
+            raise UserError(f"a model tied to a grid takes no packed meshes; build it with {self.untied}")
         if len(coords) != 1:
             raise UserError(f"packed meshes are one batch, coords (1, T, X); got {tuple(coords.shape)}")
         sizes_of(segments, coords.shape[1])
@@ -307,7 +314,7 @@ class PointTransformer(Transformer):
         """Refuse a model whose points cannot be asked one by one from states: in chunks, or elsewhere."""
         if self.tied_to_grid:
             raise UserError(
-                "a model tied to a grid cannot be queried elsewhere or streamed; build it with stem='linear'"
+                f"a model tied to a grid cannot be queried elsewhere or streamed; build it with {self.untied}"
             )
         if any(isinstance(block, Block) and block.attention.phi == "N" for block in self.blocks):
             raise UserError(

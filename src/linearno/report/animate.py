@@ -59,4 +59,5 @@ def _write_mp4(path: Path, frames: Sequence[Pixels], fps: float) -> None:
     )
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
-        raise OSError(f"ffmpeg failed: {lines[-1] if lines else done.returncode}")
+        why = lines[-1] if lines else f"exit code {done.returncode}"
+        raise UserError(f"ffmpeg failed: {why}; use a name that ends in .gif")

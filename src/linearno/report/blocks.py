@@ -166,6 +166,25 @@ def schemes_table(records: Records) -> str:
     return f"{markdown_table(head, rows)}\n\n{note}. {origin(record)}."
 
 
+def grids_table(records: Records) -> str:
+    """The usual scheme of the Navier–Stokes solver on coarser grids, half way and at the end."""
+    record = records.get("solver/navier_stokes_grids")
+    if record is None:
+        return missing(
+            "python benchmarks/navier_stokes_schemes.py --coarse --frames 20 --samples 2 --out results"
+        )
+    found = record.details
+    half, end = found["frames"] // 2, found["frames"]
+    rows = [
+        [f"{row['resolution']}²", f"{row['error'][half - 1]:.1e}", f"{row['error'][-1]:.1e}"]
+        for row in found["rows"]
+    ]
+    note = (
+        f"Relative L2 beside {found['rows'][0]['resolution']}² in float64, mean of {found['samples']} samples"
+    )
+    return f"{markdown_table(['grid', f't = {half}', f't = {end}'], rows)}\n\n{note}. {origin(record)}."
+
+
 def theorem_line(records: Records) -> str:
     record = records.get("reproduce/theorem1")
     if record is None:
@@ -330,6 +349,7 @@ BLOCKS: dict[str, Block] = {
     "demo": demo_table,
     "gallery": gallery_table,
     "generation": generation_lines,
+    "grids": grids_table,
     "kept": kept_line,
     "parts": parts_table,
     "precision": precision_table,

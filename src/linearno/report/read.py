@@ -178,6 +178,8 @@ def _cases(path: Path, card: dict[str, Any]) -> Cases | None:
         with np.load(path, allow_pickle=False) as disk:
             arrays = {name: disk[name] for name in disk.files}
         spec = FieldSpec.make(card["spec"]) if "spec" in card else _nameless(arrays)
+        if "grid" in arrays:
+            spec = spec.model_copy(update={"grid": tuple(arrays["grid"].tolist())})
         _check(arrays, spec)
     except KeyError as missing:
         raise UserError(f"{path} lacks the array {missing}; {AGAIN}") from None

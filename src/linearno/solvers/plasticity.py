@@ -1,5 +1,9 @@
 """Elastoplastic bodies in plane stress, of any deformation, many samples at once, marched explicitly in time.
 
+    ρ u_tt = ∇·σ,  σ° = E : (ε̇ − ε̇ᵖ)  with Jaumann's rate σ°,  von Mises' stress at most the yield stress
+
+How fast the scheme converges is measured where it is used: see `forging`.
+
 Axes: B samples, n × m nodes of a grid of square elements, N × M = (n − 1) × (m − 1) of those. Components of
 vectors and stresses are in the second axis. Everything has the dtype and the device of its input; what comes
 out for a sample does not depend on the others of its batch.

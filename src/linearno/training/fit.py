@@ -56,14 +56,12 @@ def fit(
     written. The initial weights, the data, `config` and `seed` determine the result, on a CPU to the bit.
     Inside `parallel.processes` all processes call this together, and the first one writes.
     """
+    require_trainable(model, train, config, task or Task())
     if parallel.writes():
         writable_folder(folder)
-    require_points(model, train, config, task or Task())
     set_matmul_precision(config.precision)
     settings = {"seed": seed, "training": config.model_dump(mode="json")}
     fitted, held_out = hold_out(train, config.validation, seed)
-    if config.shards > 1:
-        require_shardable(model, config, task or Task(), train)
     among = parallel.layout(config.shards, device.type)
     run = _Run(
         config=config,
@@ -107,14 +105,27 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     return model
 
 
+def require_trainable(model: nn.Module, train: FieldData, config: TrainingConfig, task: Task) -> None:
+    """An error now, before anything is written, if model, data, task and settings do not fit together."""
+    require_points(model, train, config, task)
+    if config.shards > 1:
+        require_shardable(model, config, task, train)
+    if config.recompute and not isinstance(model, Transformer):
+        name = type(model).__name__
+        raise UserError(f"training.recompute=true: {name} has no blocks to run again; leave it out")
+    make_loss(config.loss, train.spec.grid)
+    if train.offsets is None:
+        most = train.coords.shape[-2]
+        task.draw(min(most, config.points or most), 0)
+
+
 def require_points(model: nn.Module, train: FieldData, config: TrainingConfig, task: Task) -> None:
     """An error now if the model or the task cannot take such meshes, or the data know no surface to keep."""
     task.require_packed(train)
-    anywhere = isinstance(model, PointTransformer) and not model.tied_to_grid
-    if train.offsets is not None and not anywhere:
-        raise UserError(
-            f"this {type(model).__name__} takes meshes of one size, these differ; build it with stem=linear"
-        )
+    tied = isinstance(model, PointTransformer) and model.tied_to_grid
+    if train.offsets is not None and (tied or not isinstance(model, PointTransformer)):
+        other = f"build it with {model.untied}" if isinstance(model, PointTransformer) else "use linearno"
+        raise UserError(f"this {type(model).__name__} takes meshes of one size, these differ; {other}")
     if config.points is not None and isinstance(model, PointTransformer) and model.tied_to_grid:
         raise UserError(
             f"training.points={config.points}: a model tied to a grid needs it whole; leave it out"
@@ -137,7 +148,7 @@ def require_shardable(model: nn.Module, config: TrainingConfig, task: Task, data
     """Refuse what needs more of a sample than its points one by one and its slices."""
     shards = f"training.shards={config.shards}"
     if not isinstance(model, PointTransformer) or model.tied_to_grid:
-        raise UserError(f"{shards}: a model tied to a grid keeps its points together; use model.stem=linear")
+        raise UserError(f"{shards}: a model tied to a grid keeps its points together; leave it out")
     if isinstance(task, Completion):
         raise UserError(f"{shards}: task=completion observes points of the whole sample; leave it out")
     if config.loss.gradient_weight:
@@ -151,9 +162,6 @@ def start(model: nn.Module, config: TrainingConfig, *, samples: int, device: tor
     """A run's state before its first step."""
     if isinstance(model, Transformer):
         model.recompute = config.recompute
-    elif config.recompute:
-        name = type(model).__name__
-        raise UserError(f"training.recompute=true: {name} has no blocks to run again; leave it out")
     steps = ceil(samples / (config.batch * config.accumulate))
     optimizer = make_optimizer(model, config)
     return TrainState(

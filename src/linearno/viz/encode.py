@@ -55,12 +55,19 @@ def gif_bytes(frames: Sequence[Pixels], *, fps: float) -> bytes:
 
 
 def few_colours(frames: UInt8[ndarray, "T H W 3"]) -> tuple[UInt8[ndarray, "T H W"], list[int]]:
-    """For each pixel its place in a palette: white, and 255 colours for all others, frequent or rare."""
+    """For each pixel its place in a palette: white, and 255 colours for all others.
+
+    Colours count by the root of how many pixels have them: the shades at the edges of lines and dots are many
+    and small, and must not take the place of those that fill a map; nor may thin lines be lost.
+    """
     red, green, blue = np.moveaxis(frames.astype(np.int32), -1, 0)
-    codes, place = np.unique(red << 16 | green << 8 | blue, return_inverse=True)
+    codes, place, counts = np.unique(red << 16 | green << 8 | blue, return_inverse=True, return_counts=True)
     colours = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=-1).astype(np.uint8)
-    chosen = Image.fromarray(colours[None]).quantize(255)
-    index = np.where((colours == 255).all(axis=-1), 255, np.array(chosen)[0]).astype(np.uint8)
+    white = (colours == 255).all(axis=-1)
+    weights = np.where(white, 1, np.ceil(np.sqrt(counts)).astype(int))
+    chosen = Image.fromarray(np.repeat(colours, weights, axis=0)[None]).quantize(255)
+    own = np.array(chosen)[0][np.cumsum(weights) - 1]
+    index = np.where(white, 255, own).astype(np.uint8)
     palette = np.full((256, 3), 255)
     some = np.reshape(chosen.getpalette() or [], (-1, 3))[:255]
     palette[: len(some)] = some
