@@ -1,6 +1,10 @@
 """The page of several benchmarks: a card for each run, whatever it was asked."""
 
-from linearno.report import Shown, write_gallery, write_strips
+import numpy as np
+import pytest
+
+from linearno.report import Shown, gallery, write_gallery, write_strips
+from linearno.report.read import read_run
 
 
 def show(folder, title="Some flow"):
@@ -27,6 +31,22 @@ def test_a_rollout_shows_its_last_frame_and_moves(make_rollout, tmp_path):
     assert "The median unseen sample. Last frame." in page
     assert "data:image/png" in page
     assert "data:image/gif" in page
+
+
+def test_points_that_move_are_shown_at_the_places_that_truth_and_prediction_give(
+    make_timed, monkeypatch, tmp_path
+):
+    drawn, write = [], gallery.png_bytes
+    monkeypatch.setattr(gallery, "png_bytes", lambda figure: drawn.append(figure) or write(figure))
+    folder = make_timed(tmp_path / "plasticity")
+    write_strips(tmp_path, [show(folder)])
+    targets = read_run(folder, "").cases.targets[1][:, -3:-1]  # x and y of the last frame
+    for axes, factor in zip(drawn[0].axes[:3], (1.0, 1.01, 1.0), strict=True):  # truth, prediction, error
+        places = axes.collections[0].get_coordinates().reshape(-1, 2)
+        np.testing.assert_allclose(places, factor * targets, rtol=1e-5, atol=1e-6)
+        assert axes.get_xlim() == pytest.approx((-0.2, 10.2))  # that of the truth, with a little room
+    write_gallery(tmp_path / "index.html", [show(folder)], {})
+    assert "where they are, or are predicted to be" in (tmp_path / "index.html").read_text()
 
 
 def test_a_completion_is_judged_by_its_own_error(make_completion, tmp_path):

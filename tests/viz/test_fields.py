@@ -102,7 +102,9 @@ def test_a_curved_pipe_is_drawn_to_scale_and_nothing_is_drawn_beside_it():
     np.testing.assert_allclose(np.ravel(mesh.get_array()), coords[:, 0])
     hole = np.where(coords[:, 0] > 5, coords[:, 0], np.nan)  # shades cannot span what is missing: cells again
     figure = field_figure(coords, hole, label="x", grid=(21, 9))
-    assert figure.axes[0].collections[0].get_coordinates().shape == (22, 10, 2)
+    cells = figure.axes[0].collections[0].get_coordinates()
+    assert cells.shape == (22, 10, 2)
+    assert (cells[..., 0].min(), cells[..., 0].max()) == (0, 10)  # and these end at the outermost points
 
 
 def test_a_view_shows_its_part_of_the_domain_to_scale():
@@ -119,6 +121,14 @@ def test_a_view_shows_its_part_of_the_domain_to_scale():
     assert (one.get_xlim(), one.get_ylim()) == view
     maps = dominant_slices_figure(coords, np.zeros((1, 2, 231), dtype=int), grid=(21, 11), view=view)
     assert [axes.get_xlim() for axes in maps.axes] == [view[0]] * 2
+
+
+def test_where_points_move_a_prediction_is_drawn_at_its_own_and_all_else_at_the_true_ones():
+    coords = grid_points(5, 7)
+    case = Case(coords, coords[:, 0], coords[:, 1], coords[:, 0], grid=(5, 7), predicted_coords=coords + 0.3)
+    for name, shift in (("input", 0.0), ("truth", 0.0), ("prediction", 0.3), ("absolute error", 0.0)):
+        drawn = panel(case_figure(case), name).collections[0].get_coordinates().reshape(-1, 2)
+        np.testing.assert_allclose(drawn, coords + shift)
 
 
 def test_corners_of_a_uniform_grid_are_its_cell_edges():

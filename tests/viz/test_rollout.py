@@ -135,8 +135,8 @@ def test_points_that_move_are_drawn_where_they_are_within_one_frame_for_all_step
     for step, size in enumerate((1.0, 2.0, 4.0)):
         truth, prediction, error = frame_figure(case, step).axes[:3]
         for axes, shift in ((truth, 0.0), (prediction, 0.5), (error, 0.0)):
-            corners = axes.collections[0].get_coordinates().reshape(-1, 2)
-            middle = (corners.min(axis=0) + corners.max(axis=0)) / 2
+            drawn = axes.collections[0].get_coordinates().reshape(-1, 2)
+            middle = (drawn.min(axis=0) + drawn.max(axis=0)) / 2
             np.testing.assert_allclose(middle, size / 2 + shift, atol=1e-9)
             assert axes.get_xlim()[1] == pytest.approx(4.0, rel=0.05)
     known, truth = rollout_figure(case).axes[0], fields(rollout_figure(case))[1]
@@ -144,3 +144,26 @@ def test_points_that_move_are_drawn_where_they_are_within_one_frame_for_all_step
     np.testing.assert_array_equal(truth, case.truth[:, 0])
     labels = [axes.get_title(loc="left") for axes in rollout_figure(case).axes]
     assert "die (mm)" in labels
+
+
+def test_a_body_that_begins_straight_and_bends_is_drawn_from_node_to_node_in_all_frames():
+    """Cells around the nodes of the straight frame alone would make it larger by an element."""
+    still = make_case(grid=(6, 6), frames=2)
+    moves = np.stack([still.coords, still.coords + 0.1 * np.sin(5 * still.coords[:, ::-1])], axis=1)
+    case = replace(still, places=moves, predicted_places=moves, known_label="die (mm)")
+    for step in (0, 1):
+        for axes in frame_figure(case, step).axes[:3]:
+            drawn = axes.collections[0].get_coordinates().reshape(-1, 2)
+            np.testing.assert_allclose(drawn, moves[:, step])
+    known = rollout_figure(case).axes[0].collections[0]
+    np.testing.assert_allclose(known.get_coordinates().reshape(-1, 2), moves[:, 0])
+
+
+def test_places_that_are_no_numbers_leave_the_other_points_to_be_seen():
+    still = make_case(grid=(6, 6), frames=1)
+    broken = still.coords[:, None].copy()
+    broken[3] = np.nan
+    case = replace(still, places=still.coords[:, None], predicted_places=broken)
+    dots = frame_figure(case, 0).axes[1].collections[0].get_offsets()
+    np.testing.assert_array_equal(np.ma.filled(dots, np.nan), broken[:, 0])
+    assert png_bytes(rollout_figure(case), dpi=40)

@@ -41,6 +41,24 @@ def test_weights_start_at_zero_in_every_panel():
     assert [axes.collections[0].get_clim() for axes in figure.axes] == [(0, 0.25), (0, 1)]
 
 
+def test_cells_around_a_body_end_at_its_wall_and_those_of_a_square_half_a_cell_beyond():
+    radius, angle = np.meshgrid(np.linspace(1, 2, 6), np.linspace(0, np.pi, 61), indexing="ij")
+    ring = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1).reshape(-1, 2)
+    drawn = mesh_of(ring, (6, 61))
+    reach = np.linalg.norm(drawn, axis=-1)
+    assert reach.min() == pytest.approx(1, rel=1e-3)  # a chord of the wall lies a little within it
+    assert reach.max() == pytest.approx(2)
+    assert drawn[..., 1].min() == pytest.approx(0, abs=1e-12)
+    square = mesh_of(points(), (6, 5))
+    np.testing.assert_allclose(square.min(axis=(0, 1)), [-1 / 10, -1 / 8])
+
+
+def mesh_of(coords: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+    """The corners of the cells that are drawn."""
+    figure = dominant_slices_figure(coords, np.zeros((1, 1, len(coords)), dtype=np.uint16), grid=grid)
+    return figure.axes[0].collections[0].get_coordinates()
+
+
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 def test_scattered_points_keep_their_categories(dimensions):
     """A pixel shows the slice of its nearest point, never a mixture."""

@@ -17,6 +17,7 @@ from linearno.report.read import Run, read_run
 from linearno.report.summary import model_name, reached, training_time
 from linearno.report.words import dig, duration, number, text
 from linearno.viz import png_bytes, strip_figure
+from linearno.viz.fields import around
 
 LEAD = (
     "Each benchmark was solved by its own solver, and a small model learned from the solutions for a short "
@@ -92,22 +93,32 @@ def _pictures(shown: Shown, run: Run) -> list[Markup]:
     if figure is None:
         return []
     frame = " Last frame." if has_frames(run) else ""
+    where = ""
+    if run.cases is not None and run.cases.spec.places:
+        where = " Points are drawn where they are, or are predicted to be; those far off are not seen."
     still = picture(
         figure,
         alt=f"{shown.title}, median case: truth, prediction and absolute error",
         caption=f"The median unseen sample.{frame} Truth and prediction share one colour scale; the error "
-        "has its own.",
+        f"has its own.{where}",
     )
     moving = motion(run)
     return [still] if moving is None else [still, moving]
 
 
 def _strip(shown: Shown, run: Run) -> Figure | None:
-    """Truth, prediction and error of the median case; of frames the last one, its points where they are."""
+    """Truth, prediction and error of the median case; of frames the last one.
+
+    Points that move are drawn where they are, those of the prediction where it says that they are.
+    """
     found, place = run.cases, RANKS.index("median")
     if found is None:
         return None
     frame = run.task.frame
     channel = 0 if frame is None else len(found.spec.outputs) - frame + shown_channels(run)[-1]
-    case = field_case(found, place, channel)
-    return strip_figure(replace(case, coords=found.points(place)))
+    case, predicted = field_case(found, place, channel), found.places(found.predictions, place)
+    if predicted is not None:
+        true = found.points(place)
+        view = case.view or around(true)
+        case = replace(case, coords=true, predicted_coords=predicted[:, -1], view=view)
+    return strip_figure(case)

@@ -48,6 +48,13 @@ class Case:
     observed: Integer[ndarray, "K"] | None = None  # the points whose true values are the input
     over_time: bool = False  # one of two coordinates is time: they have no common scale
     view: View = None
+    predicted_coords: Coords | None = None  # of points that move: where the prediction says that they are
+
+    def draw(self, axes: Any, values: Values, scale: Limits, colors: str, *, predicted: bool = False) -> None:
+        """A field at the points, or at the predicted ones."""
+        moved = self.predicted_coords
+        coords = moved if predicted and moved is not None else self.coords
+        draw_field(axes, coords, values, self.grid, scale, colors, within=moved is not None)
 
 
 def case_figure(case: Case, *, title: str = "") -> Figure:
@@ -61,7 +68,7 @@ def case_figure(case: Case, *, title: str = "") -> Figure:
         (panels[2], "prediction", case.prediction, both, FIELD),
         (panels[3], "absolute error", error, (0.0, limits(error)[1]), ERROR),
     ):
-        draw_field(axes, case.coords, values, case.grid, scale, colors)
+        case.draw(axes, values, scale, colors, predicted=name == "prediction")
         _finish(axes, name, case.output_label)
     _draw_input(panels[0], case, both)
     _name_axes(panels, case.axis_labels)
@@ -82,7 +89,7 @@ def strip_figure(case: Case) -> Figure:
         (panels[1], "prediction", case.prediction, scale, FIELD),
         (panels[2], "absolute error", error, (0.0, limits(error)[1]), ERROR),
     ):
-        draw_field(axes, case.coords, values, case.grid, of, colors)
+        case.draw(axes, values, of, colors, predicted=name == "prediction")
         _finish(axes, name, "")
     _name_axes(panels, case.axis_labels)
     show_only(panels, case.view)
@@ -99,7 +106,7 @@ def _draw_input(axes: Any, case: Case, scale: Limits) -> None:
         draw_observed(axes, coords, values, scale)
         _finish(axes, f"{len(values):,} of {len(case.coords):,} observed", case.output_label)
     elif case.input is not None:
-        draw_field(axes, case.coords, case.input, case.grid, limits(case.input), INPUT)
+        case.draw(axes, case.input, limits(case.input), INPUT)
         _finish(axes, "input", case.input_label)
     else:
         draw_points(axes, case.coords)
@@ -136,11 +143,22 @@ def limits(*fields: Values) -> Limits:
     return low - margin, high + margin
 
 
-def draw_field(axes: Any, coords: Coords, values: Values, grid: Grid, scale: Limits, colors: str) -> None:
+def draw_field(
+    axes: Any,
+    coords: Coords,
+    values: Values,
+    grid: Grid,
+    scale: Limits,
+    colors: str,
+    *,
+    within: bool = False,
+) -> None:
     """A line in 1-D; cells around the points of a straight 2-D grid; smooth shades between those of a curved
     one, and on triangles between scattered points; a 3-D cloud.
 
-    The coordinates place the values, so a grid may be curved and its rows may run along any axis.
+    The coordinates place the values, so a grid may be curved and its rows may run along any axis. `within`
+    treats a straight grid as a curved one: points that move are straight in some frames only, and cells
+    around them would be larger there.
     """
     look: dict[str, Any] = {"cmap": colors, "vmin": scale[0], "vmax": scale[1]}
     if coords.shape[1] == 1:
@@ -151,12 +169,13 @@ def draw_field(axes: Any, coords: Coords, values: Values, grid: Grid, scale: Lim
     elif coords.shape[1] > 2:
         some = slice(None, None, ceil(len(coords) / MOST_POINTS))
         axes.scatter(*coords[some, :3].T, c=values[some], s=3, **look)
-    elif grid is not None and len(grid) == 2:
+    elif grid is not None and len(grid) == 2 and np.isfinite(coords).all():  # predicted ones may not be
         x, y = (axis.reshape(grid) for axis in coords.T)
-        if is_straight(x, y) or not np.isfinite(values).all():
-            x, y = corners(x), corners(y)
-        else:
+        within = within or not is_straight(x, y)
+        if within and np.isfinite(values).all():
             look["shading"] = "gouraud"
+        else:
+            x, y = corners(x, within=within), corners(y, within=within)
         axes.pcolormesh(x, y, values.reshape(grid), rasterized=True, **look)
     elif (mesh := triangulate(coords)) is not None and np.isfinite(values).all():
         axes.tripcolor(mesh, values, shading="gouraud", **look)
@@ -195,6 +214,13 @@ def show_only(panels: Sequence[Any], view: View) -> None:
     for axes in panels:
         if view is not None and len(view) == 2:
             axes.set(xlim=view[0], ylim=view[1])
+
+
+def around(coords: Coords) -> tuple[Limits, ...]:
+    """A view of these points, with a little room: others that are far off do not make them small."""
+    low, high = coords.min(axis=0), coords.max(axis=0)
+    room = 0.02 * float(high[0] - low[0])
+    return tuple((float(a) - room, float(b) + room) for a, b in zip(low, high, strict=True))
 
 
 def shape_of(coords: Coords, view: View = None) -> tuple[float, bool]:

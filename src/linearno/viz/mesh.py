@@ -10,11 +10,14 @@ LONG = 4  # an edge this many times longer than its neighbours spans a hole
 CROWDED = 0.25  # a mesh that would lose this share of its triangles is better drawn as points
 
 
-def corners(centres: Float[ndarray, "R Q"]) -> Float[ndarray, "R+1 Q+1"]:
-    """One coordinate of the corners of the cells around a grid of points, also where the grid is curved."""
+def corners(centres: Float[ndarray, "R Q"], *, within: bool = False) -> Float[ndarray, "R+1 Q+1"]:
+    """One coordinate of the corners of the cells around a grid of points, also where the grid is curved.
+
+    The outermost cells reach half a cell beyond their points, or end there: `within` the outline of the grid.
+    """
     padded = np.pad(centres, 1, mode="edge")
     for axis, size in enumerate(centres.shape):
-        if size == 1:  # no neighbour to tell the width of a cell
+        if within or size == 1:  # alone, it has no neighbour to tell the width of a cell
             continue
         line = np.moveaxis(padded, axis, 0)
         line[0], line[-1] = 2 * line[1] - line[2], 2 * line[-2] - line[-3]

@@ -24,9 +24,11 @@ from linearno.viz.fields import (
     Grid,
     Limits,
     Values,
+    around,
     draw_field,
     limits,
     shape_of,
+    show_only,
 )
 from linearno.viz.style import FONT, WIDTH, literal
 
@@ -171,14 +173,12 @@ class _Sheet:
         coords = self.case.where(step, predicted=field.predicted)
         kind: dict[str, Any] = {"projection": "3d"} if coords.shape[1] > 2 else {}
         axes = self.figure.add_axes(self._box(left, top, *_panel(self.case)), **kind)
-        draw_field(axes, coords, values, self.case.grid, field.scale, field.colors)
+        moves = self.case.places is not None
+        draw_field(axes, coords, values, self.case.grid, field.scale, field.colors, within=moves)
         if shape_of(self.case.box)[1]:
             axes.set_aspect("equal")
-        if self.case.places is not None:
-            (left_end, bottom), (right_end, top_end) = self.case.box[:, :2]
-            margin = 0.02 * (right_end - left_end)
-            axes.set_xlim(left_end - margin, right_end + margin)
-            axes.set_ylim(bottom - margin, top_end + margin)
+        if moves:
+            show_only([axes], around(self.case.box[:, :2]))
         axes.tick_params(labelsize=FONT - 3)
         return axes
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy import ndarray
 
 from linearno.viz.fields import FIELD, Grid, View, shape_of, show_only
-from linearno.viz.mesh import corners, nearest_points
+from linearno.viz.mesh import corners, is_straight, nearest_points
 from linearno.viz.style import FONT, WIDTH, dress, legend_below, literal, new_figure, run_color, whole_numbers
 
 Coords = Float[ndarray, "N X"]
@@ -119,10 +119,12 @@ def _small_multiples(
 def _painter(plane: Float[ndarray, "N 2"], grid: Grid) -> Callable[[Axes, ndarray, dict[str, Any]], None]:
     """What draws a field in a panel: cells of a grid, or of the points nearest to each pixel.
 
-    Never triangles: they would mix categories. The geometry is worked out once for all panels.
+    Never triangles: they would mix categories. The geometry is worked out once for all panels. The points of
+    a curved grid lie on its outline, as on a wing, and nothing is drawn beyond it.
     """
     if grid is not None and len(grid) == 2:
-        x, y = (corners(axis.reshape(grid)) for axis in plane.T)
+        nodes = [axis.reshape(grid) for axis in plane.T]
+        x, y = (corners(axis, within=not is_straight(*nodes)) for axis in nodes)
 
         def cells(axes: Axes, field: ndarray, look: dict[str, Any]) -> None:
             axes.pcolormesh(x, y, field.reshape(grid), **look)
