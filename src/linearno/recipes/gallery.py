@@ -108,13 +108,13 @@ def airfoil() -> RunConfig:
     )
 
 
-@exhibit("plasticity", title="Plasticity", resolution=21, seconds=120)
+@exhibit("plasticity", title="Plasticity", resolution=21, seconds=135)
 def plasticity() -> RunConfig:
     """How a block of steel flows under a die, from the shape of the die and the time."""
     return small(
         "plasticity",
-        PlasticityConfig(train=280, test=20, coords="aligned", die="aligned", source="generated"),
-        TRAINING.model_copy(update={"epochs": 6, "batch": 8, "eval_batch": 2}),
+        PlasticityConfig(train=160, test=20, coords="aligned", die="aligned", source="generated"),
+        TRAINING.model_copy(update={"epochs": 16, "lr": 4e-3, "batch": 8, "eval_batch": 2}),
         Timed(channels=4),
         stem="conv",
         time=True,
