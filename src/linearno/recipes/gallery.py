@@ -114,7 +114,7 @@ def plasticity() -> RunConfig:
     return small(
         "plasticity",
         PlasticityConfig(train=160, test=20, coords="aligned", die="aligned", source="generated"),
-        TRAINING.model_copy(update={"epochs": 16, "lr": 4e-3, "batch": 8, "eval_batch": 2}),
+        TRAINING.model_copy(update={"epochs": 16, "lr": 1e-2, "batch": 8, "eval_batch": 2}),
         Timed(channels=4),
         stem="conv",
         time=True,
