@@ -6,11 +6,9 @@ from html import unescape
 from io import BytesIO
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
 
 from linearno.core.artifacts import write_bytes
-from linearno.viz.encode import few_colours
 
 IMAGE = re.compile(r'<img src="data:image/(png|gif);base64,([^"]+)" alt="([^"]*)"')
 WIDTH = 1000  # pixels, at most
@@ -32,12 +30,10 @@ def _slug(words: str, most: int = 6) -> str:
 
 
 def small_png(png: bytes) -> bytes:
-    """The picture at most WIDTH wide and with few colours."""
+    """The picture at most WIDTH wide, in all its colours: 256 would make steps of smooth shades."""
     image = Image.open(BytesIO(png)).convert("RGB")
     if image.width > WIDTH:
         image = image.resize((WIDTH, round(image.height * WIDTH / image.width)), Image.Resampling.LANCZOS)
-    index, palette = few_colours(np.array(image)[None])
-    drawn, buffer = Image.fromarray(index[0]), BytesIO()
-    drawn.putpalette(palette)
-    drawn.save(buffer, format="PNG", optimize=True)
+    buffer = BytesIO()
+    image.save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()
