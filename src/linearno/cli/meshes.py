@@ -254,7 +254,7 @@ def _write_values(
     out: Path,
     heads: Sequence[str],
     spec: FieldSpec,
-    places: Sequence[Sequence[float]],
+    places: Sequence[Sequence[float | int]],  # with the sample's number where there are several
     values: list[list[float]],
 ) -> None:
     text = io.StringIO()
