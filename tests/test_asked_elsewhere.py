@@ -11,11 +11,9 @@ from scipy.io import savemat
 from linearno import load
 from linearno.core.config import override
 from linearno.core.errors import UserError
-from linearno.experiment import evaluate, open_run, open_splits, run
-from linearno.recipes import RECIPES
+from linearno.experiment import evaluate, open_run, open_splits
 from tests.commands import linearno, refused
 
-CPU = torch.device("cpu")
 PLACES = torch.tensor([[0.1, 0.3], [0.5, 0.5], [0.9, 0.7]])
 
 
@@ -120,24 +118,6 @@ def test_a_run_evaluated_on_a_finer_grid_can_be_reported(completed, finer, tmp_p
     evaluate(bundle, config, open_splits(override(config.data, [f"root={finer}"])), folder)
     code, output = linearno("report", folder, "-o", tmp_path / "page.html")
     assert code == 0, output
-
-
-@pytest.mark.parametrize(
-    ("recipe", "change", "complaint"),
-    [
-        ("burgers20/linearno", "training.loss.gradient_weight=0.1", "kind=mse has no gradient term"),
-        ("burgers20/linearno", "training.points=4", "ratio=0.2 of 4 points leaves none to observe"),
-        ("ns/linearno", "training.points=40", "a model tied to a grid needs it whole"),
-    ],
-)
-def test_settings_that_cannot_be_trained_leave_no_folder(
-    marched, completed, tmp_path, recipe, change, complaint
-):
-    data = open_run(marched if recipe.startswith("ns") else completed).data
-    config = RECIPES[recipe]().model_copy(update={"data": data})
-    with pytest.raises(UserError, match=complaint):
-        run(override(config, [change]), tmp_path / "run", CPU)
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_model_tied_to_a_grid_says_what_would_untie_it(marched):

@@ -117,9 +117,10 @@ class Bundle:
 
     def _warn_of_infinities(self, found: Tensor) -> None:
         """Say in the log that predictions are no numbers, and of a rollout from which step on."""
-        wrong = ~found.isfinite()
-        if not wrong.any():
+        finite = found.isfinite()
+        if finite.all():
             return
+        wrong = ~finite
         of_each = wrong.flatten(1).any(dim=1)  # sample, or point of packed meshes
         since = ""
         if self.task.frame is not None:

@@ -21,7 +21,8 @@ from linearno.data import DATASETS
 from linearno.data import generate as module
 from linearno.data.card import read_card
 from linearno.data.darcy import RECIPE, generate_darcy
-from linearno.data.generate import Plan, Recipe, generate, generator
+from linearno.data.generate import Recipe, generate, generator
+from linearno.data.plan import Plan, unfinished
 
 SIZES = {"train": 4, "test": 2}
 FILES = [f"{split}_{field}.npy" for split in ("train", "test") for field in ("coeff", "sol")]
@@ -116,11 +117,11 @@ def test_an_interrupted_folder_is_no_set_and_goes_on_with_what_it_has(serial, tm
     with pytest.raises(KeyboardInterrupt):
         fill(tmp_path / "a", recipe=interrupted_after(3))
     assert {path.suffix for path in (tmp_path / "a").iterdir()} == {".part", ".json"}
-    assert module.unfinished(tmp_path / "a") == "its generation stopped after 3 of 6 samples"
+    assert unfinished(tmp_path / "a") == "its generation stopped after 3 of 6 samples"
     assert fill(tmp_path / "a") == [3, 1, 1, 1]
     fill(tmp_path / "b")
     assert read_card(tmp_path / "a", how="").files == read_card(tmp_path / "b", how="").files
-    assert module.unfinished(tmp_path / "a") is None
+    assert unfinished(tmp_path / "a") is None
 
 
 def test_a_stop_between_the_names_and_the_card_is_mended(serial, tmp_path, monkeypatch):
@@ -196,7 +197,7 @@ def test_a_set_begun_before_laws_were_recorded_is_not_finished_by_one_that_may_b
     (tmp_path / "progress.json").write_text(json.dumps(old))
     with pytest.raises(UserError, match="was made by another law or solver"):
         fill(tmp_path)
-    assert module.unfinished(tmp_path) == "its generation stopped after 3 of 6 samples"
+    assert unfinished(tmp_path) == "its generation stopped after 3 of 6 samples"
 
 
 def test_a_set_of_another_law_is_one_line_and_exit_code_2_and_is_still_well(made, monkeypatch):
@@ -344,7 +345,7 @@ def test_a_stop_within_a_batch_loses_that_batch_only(serial, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         fill(tmp_path / "cut", recipe=in_batches(2, stop), resolution=11)
-    assert module.unfinished(tmp_path / "cut") == "its generation stopped after 2 of 6 samples"
+    assert unfinished(tmp_path / "cut") == "its generation stopped after 2 of 6 samples"
     assert fill(tmp_path / "cut", recipe=in_batches(2), resolution=11) == [2, 2, 2]
     fill(tmp_path / "whole", recipe=in_batches(2), resolution=11)
     assert read_card(tmp_path / "cut", how="").files == read_card(tmp_path / "whole", how="").files

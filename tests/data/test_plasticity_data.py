@@ -12,7 +12,8 @@ from linearno.data import DATASETS, PlasticityConfig, Scaler
 from linearno.data import generate as module
 from linearno.data import plasticity as reader
 from linearno.data.card import read_card
-from linearno.data.generate import Plan, generate
+from linearno.data.generate import generate
+from linearno.data.plan import Plan
 from linearno.data.plasticity import (
     PUBLISHED,
     RECIPE,

@@ -313,6 +313,8 @@ def test_random_dies_have_the_published_shape():
     assert inner.mean() == pytest.approx(5.0, abs=0.4)
     assert set(heights.argmin(axis=1)) == {2, 3, 4, 5, 6}  # next to an end it would throw the block aside
     assert 9 < (curves - lowest[:, None]).max() < 12
+    outwards = np.concatenate([-die_spline(heights)(-49.65, 1), die_spline(heights)(0.35, 1)])
+    np.testing.assert_allclose(np.percentile(outwards, [2, 98]), [-2.2, 3.1], atol=0.2)
 
 
 def test_a_sample_does_not_depend_on_its_batch_and_follows_its_generator():

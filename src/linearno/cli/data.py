@@ -15,9 +15,9 @@ from linearno.cli.shared import console, progress_bar, user_errors, words_for
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark
 from linearno.data.card import CARD, Card, array_name, open_array, read_card
-from linearno.data.generate import Plan, begun
 from linearno.data.pack import pack as pack_set
 from linearno.data.pack import unpack as unpack_set
+from linearno.data.plan import Plan, begun
 from linearno.data.sources import how_to_make, present
 
 PATIENCE = 600.0  # seconds that a CPU may work without having been asked to

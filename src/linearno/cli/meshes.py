@@ -9,14 +9,17 @@ from typing import Annotated
 
 import typer
 
+from linearno.bundle import load
 from linearno.cli.shared import DeviceOption, RunArgument, console, progress_bar, user_errors
 from linearno.core.artifacts import writable_folder, write_text
 from linearno.core.errors import UserError
 from linearno.data import FieldSpec
 from linearno.data.arrays import read_points, read_question
 from linearno.data.case_files import CaseFile, case_file, find_cases
+from linearno.data.cases_config import CasesConfig
 from linearno.data.mesh.opened import ENDINGS
 from linearno.data.reader import Reader
+from linearno.experiment import open_run
 from linearno.serve.meshes import (
     Answer,
     MeshModel,
@@ -24,6 +27,7 @@ from linearno.serve.meshes import (
     require_writable,
     write_summary,
 )
+from linearno.training import Completion
 
 SUMMARY = "summary.csv"
 
@@ -47,9 +51,6 @@ TolerateOption = Annotated[
 
 def is_mesh_question(paths: Sequence[Path], run: Path) -> bool:
     """Whether these are meshes (folders of them, patterns), or arrays for a run that was trained on cases."""
-    from linearno.data.cases_config import CasesConfig
-    from linearno.experiment import open_run
-
     endings = {path.suffix.lower() for path in paths}
     if len(paths) > 1 or paths[0].is_dir() or endings & set(ENDINGS) - {".npz"} or "*" in str(paths[0]):
         return True
@@ -227,15 +228,10 @@ def query(
 
 def completes(run: Path) -> bool:
     """Whether a run's model completes fields from observations."""
-    from linearno.experiment import open_run
-    from linearno.training import Completion
-
     return (run / "config.yaml").exists() and isinstance(open_run(run).task, Completion)
 
 
 def _query_observed(run: Path, seen: Path, points: Path, out: Path, device: str) -> None:
-    from linearno.bundle import load
-
     bundle = load(run, device)
     spec = bundle.asked.model_copy(update={"grid": None})
     places = read_points(points, spec)

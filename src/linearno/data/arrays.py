@@ -19,7 +19,6 @@ from linearno.data.matlab import mat_shape, mat_shapes, read_mat
 from linearno.data.sample import FieldSpec
 
 ENDINGS = (".npz", ".mat")
-FEW = 6  # names to list one by one
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def read_question(path: Path, spec: FieldSpec, *, stride: int = 1, need_coords: 
     missing = [name for name in spec.inputs if name not in arrays]
     if missing and len(missing) < len(spec.inputs):
         there = f"{len(spec.inputs) - len(missing)} of the {len(spec.inputs)} fields that the model takes"
-        raise UserError(f"{path} holds {there}: {', '.join(missing[:FEW])} not there; give all of them")
+        raise UserError(f"{path} holds {there}: {', '.join(missing)} not there; give all of them")
     if missing:
         raise UserError(f"{path} holds no {missing[0]!r}; {did_you_mean(missing[0], array_names(path))}")
     if (need_coords or not spec.inputs) and "coords" not in arrays:
@@ -45,13 +44,7 @@ def read_question(path: Path, spec: FieldSpec, *, stride: int = 1, need_coords: 
     fields: list[Tensor] = []
     leading: tuple[int, ...] | None = None
     for name in spec.inputs:
-        values = arrays[name]
-        if (
-            need_coords
-            and values.ndim == 2
-            and values.shape[1] == 1 < len(values) == arrays["coords"].shape[-2]
-        ):
-            values = values[:, 0]  # a column, as MATLAB has one sample at many points
+        values = _as_row(arrays[name], arrays["coords"]) if need_coords else arrays[name]
         field, came = _field(path, name, values, spec, stride)
         if leading not in (None, came):
             raise UserError(f"{path}: {name} has shape {came}, the fields before it {leading}")
@@ -63,6 +56,12 @@ def read_question(path: Path, spec: FieldSpec, *, stride: int = 1, need_coords: 
     if leading is None and coords is not None:
         leading = tuple(coords.shape[:-1])
     return Question(inputs, coords, leading or ())
+
+
+def _as_row(values: ndarray, coords: ndarray) -> ndarray:
+    """Values at many points; a column of them is one sample, as MATLAB has it."""
+    points = coords.shape[-2]
+    return values[:, 0] if points > 1 and values.shape == (points, 1) else values
 
 
 def _field(

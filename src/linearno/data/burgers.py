@@ -12,8 +12,9 @@ from torch import Tensor
 from linearno.core.errors import UserError, require
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
 from linearno.data.card import array_name, card_of, open_array, require_finite
-from linearno.data.generate import SPLITS, Recipe, Split, generator
+from linearno.data.generate import Recipe, generator
 from linearno.data.pickled import read_pickled
+from linearno.data.plan import SPLITS, Split
 from linearno.data.sample import FieldSpec
 from linearno.data.sources import (
     Kind,

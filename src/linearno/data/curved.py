@@ -81,9 +81,13 @@ def require_same_samples(arrays: list[Stored], sizes: Mapping[str, int]) -> None
 
 def require_whole(arrays: list[Stored], kind: Curved) -> None:
     """Published files hold all their samples at all their nodes."""
+    whole = WHOLE[kind.files.benchmark]
     for array in arrays:
-        if array.path.name in kind.published.values():
-            _require_whole(array, WHOLE[kind.files.benchmark])
+        held = (array.shape[0], *array.shape[-2:])
+        if array.path.name in kind.published.values() and held != whole:
+            words = [f"{samples:,} samples of {rows} × {columns}" for samples, rows, columns in (held, whole)]
+            what = f"{array.field} has {words[0]}; the published file has {words[1]}"
+            raise UserError(f"{array.path}: {what}")
 
 
 def samples_of_split(
@@ -128,15 +132,8 @@ def _published_problems(
 
     def check(array: Stored) -> None:
         require_shape(array, arrays)
-        _require_whole(array, WHOLE[kind.files.benchmark])
+        require_whole([array], kind)
         require_finite(array.read((slice(None),)), f"{array.path}: {array.field}", how="fetch the file again")
 
     found = list(complaints(check, arrays))
     yield from found or complaints(read, [arrays])
-
-
-def _require_whole(array: Stored, whole: tuple[int, int, int]) -> None:
-    held = (array.shape[0], *array.shape[-2:])
-    if held != whole:
-        words = [f"{samples:,} samples of {rows} × {columns}" for samples, rows, columns in (held, whole)]
-        raise UserError(f"{array.path}: {array.field} has {words[0]}; the published file has {words[1]}")

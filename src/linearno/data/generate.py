@@ -10,27 +10,30 @@ from functools import partial
 from math import prod
 from pathlib import Path
 from time import monotonic
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy import ndarray
-from pydantic import NonNegativeInt, PositiveInt
 
-from linearno.core.artifacts import alone_in, read_json, writable_folder, write_json
-from linearno.core.config import Config
+from linearno.core.artifacts import alone_in, writable_folder, write_json
 from linearno.core.device import describe, resolve_device
 from linearno.core.errors import SampleError, UserError, did_you_mean
 from linearno.core.randomness import numpy_generator
 from linearno.data.benchmark import Generate
-from linearno.data.card import CARD, Card, array_name, read_card, write_card
+from linearno.data.card import CARD, array_name, write_card
+from linearno.data.plan import (
+    PROGRESS,
+    SPLITS,
+    Job,
+    Plan,
+    Progress,
+    read_progress,
+    require_same,
+    require_same_law,
+)
 from linearno.data.workers import in_order
 
-PROGRESS = "progress.json"
 RECORD_EVERY = 1.0  # seconds between two records of progress
-Split = Literal["train", "test", "val"]
-SPLITS: tuple[Split, ...] = ("train", "test", "val")  # a place here is a place in the random stream
-Job = tuple[Split, int]  # a sample's split and its index there
 Make = Callable[[np.random.Generator, int], dict[str, ndarray]]
 Arrays = dict[Path, tuple[int, ...]]  # the files of a set and the shapes of what they hold
 MakeBatch = Callable[..., dict[str, ndarray]]  # of generators, resolution, device[, scheme]
@@ -73,35 +76,6 @@ class Recipe:
     schemes: dict[str, str] = default(default_factory=dict)  # name → words; the first is the default
 
 
-class Plan(Config):
-    """What is to be made. The same plan gives the same bytes; a larger one begins with the same samples."""
-
-    seed: NonNegativeInt
-    resolution: PositiveInt
-    sizes: dict[Split, PositiveInt]
-    scheme: str | None = None  # of the solver; its own by default
-
-    def __str__(self) -> str:
-        sizes = ", ".join(f"{split} {count}" for split, count in self.sizes.items())
-        scheme = f", scheme {self.scheme}" if self.scheme else ""
-        return f"seed {self.seed}, resolution {self.resolution}, {sizes}{scheme}"
-
-    @property
-    def jobs(self) -> list[Job]:
-        """Every sample, in the order in which they are made."""
-        return [(split, i) for split in SPLITS if split in self.sizes for i in range(self.sizes[split])]
-
-
-class Progress(Config):
-    """The record of an unfinished folder: the first `done` jobs of the plan are on disk."""
-
-    plan: Plan
-    done: int
-    device: str = "cpu"
-    equation: str | None = None  # none in a record of an older version, which nothing fits
-    solver: str | None = None
-
-
 class _Unsolvable(UserError):
     """A sample that fails again in each attempt: its random numbers are those of the seed."""
 
@@ -130,7 +104,7 @@ def generate(
     start = _start(recipe, plan, _words(place))
     with _folder(root):
         if (root / CARD).exists():
-            return _require_same(root, recipe.name, start)
+            return require_same(root, recipe.name, start)
         arrays = _arrays(root, plan, shapes)
         progress = _begin_or_resume(root, start, arrays)
         with _nothing_half_written(root, arrays):
@@ -212,58 +186,6 @@ def _words(device: torch.device) -> str:
     return "cpu" if device.type == "cpu" else describe(device)
 
 
-def begun(root: Path) -> Progress | None:
-    """The plan of the set in `root` and how much of it is done, if there is one, finished or not."""
-    try:
-        if (root / CARD).exists():
-            card = read_card(root, how="remove the folder and generate again")
-            plan = _plan_of(card)
-            law = {"equation": card.equation, "solver": card.solver}
-            return Progress(plan=plan, done=len(plan.jobs), device=card.device, **law)
-        return _read_progress(root) if (root / PROGRESS).exists() else None
-    except OSError as error:
-        raise UserError(f"cannot read what is in {root}: {error.strerror}; choose another folder") from None
-
-
-def _plan_of(card: Card) -> Plan:
-    return Plan.make(card.model_dump(include=set(Plan.model_fields)))
-
-
-def unfinished(root: Path) -> str | None:
-    """A clause about a generation that was interrupted in `root`, if there was one."""
-    if (root / CARD).exists() or (progress := begun(root)) is None:
-        return None
-    return f"its generation stopped after {progress.done} of {len(progress.plan.jobs)} samples"
-
-
-def _require_same(root: Path, name: str, start: Progress) -> None:
-    card = read_card(root, how="remove the folder and generate again")
-    there = _plan_of(card)
-    if (card.name, there) != (name, start.plan):
-        raise UserError(f"{root} holds another set ({card.name}: {there}); remove it or choose another place")
-    _require_same_law(root, card, start)
-    missing = [name for name in card.files if not (root / name).exists()]
-    if missing:
-        raise UserError(f"{root} has a card but not {missing[0]}; remove the folder and generate again")
-    (root / PROGRESS).unlink(missing_ok=True)
-
-
-def _require_same_law(root: Path, there: Card | Progress, start: Progress) -> None:
-    if (there.equation, there.solver) != (start.equation, start.solver):
-        raise UserError(
-            f"{root} was made by another law or solver than those of this version; remove the folder, or "
-            "choose another --out"
-        )
-
-
-def _read_progress(root: Path) -> Progress:
-    how = "remove the folder and generate again"
-    try:
-        return Progress.make(read_json(root / PROGRESS, how=how))
-    except UserError as error:
-        raise UserError(f"{root / PROGRESS} cannot be read ({error}); {how}") from None
-
-
 def _arrays(root: Path, plan: Plan, shapes: dict[str, tuple[int, ...]]) -> Arrays:
     return {
         root / array_name(split, field): (count, *shape)
@@ -289,10 +211,10 @@ def _begin_or_resume(root: Path, start: Progress, arrays: Arrays) -> Progress:
 
 def _resume(root: Path, start: Progress, arrays: Arrays) -> Progress:
     """How far an earlier call came that began as this one."""
-    progress = _read_progress(root)
+    progress = read_progress(root)
     if progress.plan != start.plan:
         raise UserError(f"{root} was begun with {progress.plan}; go on with these or remove the folder")
-    _require_same_law(root, progress, start)
+    require_same_law(root, progress, start)
     if progress.device != start.device:
         raise UserError(
             f"{root} was begun on {progress.device}, and this is {start.device}: their numbers agree to "
@@ -310,7 +232,7 @@ def _nothing_half_written(root: Path, arrays: Arrays) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        kept = (root / PROGRESS).exists() and _read_progress(root).done > 0
+        kept = (root / PROGRESS).exists() and read_progress(root).done > 0
         if not kept:
             with suppress(OSError):  # the first error is the one to tell
                 for path in (root / PROGRESS, *map(_part, arrays)):

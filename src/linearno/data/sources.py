@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from linearno.core.errors import UserError
 from linearno.data.card import CARD, Card, card_problems, read_card
-from linearno.data.generate import unfinished
+from linearno.data.plan import unfinished
 
 Kind = Literal["generated", "published"]
 Source = Literal["auto", "generated", "published"]

@@ -234,14 +234,14 @@ class PointTransformer(Transformer):
     @cached_property
     def tied_to_grid(self) -> bool:
         """Whether the model answers on one mesh only, that of its convolutions or of its position."""
-        return self.grid_points is not None or any(isinstance(m, GridConv) for m in self.modules())
+        return bool(self.untied)
 
     @property
     def untied(self) -> str:
-        """The settings with which a model like this one would answer anywhere."""
-        conv = any(isinstance(module, GridConv) for module in self.modules())
-        settings = ["stem=linear"] if conv else []
-        return " and ".join([*settings, *(["unified.place=coords"] if self.grid_points is not None else [])])
+        """The settings with which a model tied to a grid would answer anywhere; nothing for any other."""
+        convolves = any(isinstance(module, GridConv) for module in self.modules())
+        ties = {"stem=linear": convolves, "unified.place=coords": self.grid_points is not None}
+        return " and ".join(setting for setting, tied in ties.items() if tied)
 
     def _lift(
         self,

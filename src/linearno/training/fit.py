@@ -122,11 +122,11 @@ def require_trainable(model: nn.Module, train: FieldData, config: TrainingConfig
 def require_points(model: nn.Module, train: FieldData, config: TrainingConfig, task: Task) -> None:
     """An error now if the model or the task cannot take such meshes, or the data know no surface to keep."""
     task.require_packed(train)
-    tied = isinstance(model, PointTransformer) and model.tied_to_grid
-    if train.offsets is not None and (tied or not isinstance(model, PointTransformer)):
-        other = f"build it with {model.untied}" if isinstance(model, PointTransformer) else "use linearno"
-        raise UserError(f"this {type(model).__name__} takes meshes of one size, these differ; {other}")
-    if config.points is not None and isinstance(model, PointTransformer) and model.tied_to_grid:
+    untied = model.untied if isinstance(model, PointTransformer) else "another model"
+    if train.offsets is not None and untied:
+        name = type(model).__name__
+        raise UserError(f"this {name} takes meshes of one size, these differ; build it with {untied}")
+    if config.points is not None and isinstance(model, PointTransformer) and untied:
         raise UserError(
             f"training.points={config.points}: a model tied to a grid needs it whole; leave it out"
         )
