@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--train", type=int, help="samples to train on; the protocol's by default")
     parser.add_argument("--test", type=int, help="samples to test on; the protocol's by default")
     parser.add_argument("--resolution", type=int, help="as published by default")
+    parser.add_argument("--scheme", help="of the solver; its usual one by default")
     parser.add_argument("--out", type=Path, help="write the record into this folder")
     parser.add_argument("--keep", type=Path, help="an empty folder for the set; it is thrown away by default")
     parser.add_argument("--id", help="the record's; generate/NAME by default, on a GPU generate/NAME_device")
@@ -40,6 +41,7 @@ def main() -> None:
         "seed": 0,
         "workers": options.workers,
         "device": options.device,
+        "scheme": options.scheme,
     }
     samples, done, began = sum(settings["sizes"].values()), 0, time.perf_counter()
 

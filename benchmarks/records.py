@@ -16,7 +16,11 @@ from pathlib import Path
 
 LINEARNO = [sys.executable, "-m", "linearno"]
 OUT_OF_TIME = 75  # the exit code of a try that is worth another one
-GENERATED = {"airfoil": [], "ns": [], "plasticity": ["--train", "907"]}  # with the test's 987, as published
+GENERATED = {
+    "airfoil": [],
+    "ns": [],
+    "plasticity": ["--train", "907", "--scheme", "fine"],
+}  # 987 with the test's
 TRAINED = {
     "burgers1/linearno": ["training.epochs=100"],
     "burgers20/linearno": [],
@@ -78,7 +82,7 @@ def commands_of(record: str, out: Path) -> list[list[str]]:
     data = name.split("/")[0].rstrip("0123456789")
     changes = [word for change in TRAINED[name] for word in ("--set", change)]
     run = ["--run", f"runs/{name.replace('/', '-')}", "--out", str(out)]
-    make = [*LINEARNO, "data", "generate", data, "--full"]
+    make = [*LINEARNO, "data", "generate", data, "--full", *GENERATED.get(data, [])]
     train = [*LINEARNO, "bench", "train", RECIPES.get(name, name), *changes, "--id", record, *run]
     return [train] if Path("data", data, "card.json").exists() else [make, train]
 

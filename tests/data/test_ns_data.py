@@ -150,7 +150,7 @@ def test_a_set_that_was_stopped_goes_on_to_the_same_bytes(serial, finished, tmp_
 
 
 def test_samples_made_at_once_have_the_bytes_of_samples_made_alone(serial, finished, tmp_path):
-    fill(tmp_path, replace(RECIPE, batch_size=lambda resolution, device: 2))
+    fill(tmp_path, replace(RECIPE, batch_size=lambda *place, **chosen: 2))
     assert read_card(tmp_path, how="").files == read_card(finished, how="").files
 
 

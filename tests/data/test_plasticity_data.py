@@ -30,7 +30,7 @@ from tests.data.files import Stopped, edit, stop_after, write_v5, write_v73
 
 CPU = torch.device("cpu")
 SIZES = {"train": 3, "test": 2}
-ALONE = replace(RECIPE, batch_size=lambda resolution, device: 1)
+ALONE = replace(RECIPE, batch_size=lambda *place, **chosen: 1)
 COLUMNS, ROWS, FRAMES = 11, 4, 20
 HEAVY = replace(forging.STEEL, density=1600 * forging.STEEL.density)  # a fortieth of the steps
 
@@ -251,10 +251,22 @@ def test_a_set_that_was_stopped_goes_on_to_the_same_bytes(finished, tmp_path):
 
 def test_samples_made_together_have_the_bytes_of_samples_made_alone(finished, tmp_path):
     """Small ones are made together."""
-    assert RECIPE.batch_size(11, CPU) > 4
-    assert RECIPE.batch_size(1001, CPU) == 1
+    assert RECIPE.batch_size(11, CPU, scheme="plain") > 4
+    assert RECIPE.batch_size(1001, CPU, scheme="plain") == 1
     fill(tmp_path, ALONE)
     assert read_card(tmp_path, how="").files == read_card(finished, how="").files
+
+
+def test_a_set_of_the_fine_scheme_has_the_same_dies_and_says_what_it_is(finished, tmp_path):
+    fill(tmp_path, scheme="fine")
+    fine, plain = (read_card(root, how="") for root in (tmp_path, finished))
+    assert (fine.scheme, plain.scheme) == ("fine", "plain")
+    assert fine.files["train_input.npy"] == plain.files["train_input.npy"]
+    assert fine.files["train_output.npy"].shape == plain.files["train_output.npy"].shape
+    assert fine.files["train_output.npy"].sha256 != plain.files["train_output.npy"].sha256
+    assert "four elements in the place of one" in fine.solver
+    assert "(seed 0, resolution 11, fine)" in open_plasticity(config(tmp_path)).source
+    assert RECIPE.batch_size(51, CPU, scheme="fine") < RECIPE.batch_size(51, CPU, scheme="plain")
 
 
 def test_a_block_that_cannot_be_forged_is_named_and_leaves_no_set(tmp_path, monkeypatch):

@@ -1,8 +1,11 @@
 """Errors that a user can mend: one line that says what was expected, what came, and what to do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class UserError(Exception):
@@ -27,6 +30,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean {' or '.join(map(repr, near))}?"
     return f"known: {', '.join(options)}" if options else "none is known"
+
+
+def entry(kind: str, name: str, entries: Mapping[str, T]) -> T:
+    """That of this name; otherwise an error that names its neighbours."""
+    if name not in entries:
+        raise UserError(f"unknown {kind} {name!r}; {did_you_mean(name, entries)}")
+    return entries[name]
 
 
 def require(path: Path, *, how: str) -> Path:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from linearno.core.errors import UserError, did_you_mean
+from linearno.core.errors import entry
 
 T = TypeVar("T")
 
@@ -16,18 +16,16 @@ class Registry(Generic[T]):
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        def add(entry: T) -> T:
+        def add(new: T) -> T:
             if name in self._entries:
                 raise ValueError(f"{self.kind} {name!r} is registered twice")
-            self._entries[name] = entry
-            return entry
+            self._entries[name] = new
+            return new
 
         return add
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._entries:
-            raise UserError(f"unknown {self.kind} {name!r}; {did_you_mean(name, self._entries)}")
-        return self._entries[name]
+        return entry(self.kind, name, self._entries)
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._entries))

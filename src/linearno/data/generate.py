@@ -37,9 +37,10 @@ RECORD_EVERY = 1.0  # seconds between two records of progress
 Make = Callable[[np.random.Generator, int], dict[str, ndarray]]
 Arrays = dict[Path, tuple[int, ...]]  # the files of a set and the shapes of what they hold
 MakeBatch = Callable[..., dict[str, ndarray]]  # of generators, resolution, device[, scheme]
+BatchSize = Callable[..., int]  # for a resolution on a device[, scheme]
 
 
-def one_at_a_time(resolution: int, device: torch.device) -> int:
+def one_at_a_time(resolution: int, device: torch.device, *, scheme: str | None = None) -> int:
     return 1
 
 
@@ -62,7 +63,7 @@ class Recipe:
     gives them for several, stacked, on any device, and is preferred where both are there. It draws from each
     sample's own generator, so that inputs are the same on every device; a sample does not depend on the
     others of its batch; what is wrong with one of them is a `SampleError`. Where the solver has `schemes`,
-    `make_batch` gets the name of the chosen one as `scheme`.
+    `make_batch` and `batch_size` get the name of the chosen one as `scheme`.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Recipe:
     make: Make | None
     shapes: Callable[[int], dict[str, tuple[int, ...]]]  # resolution → shape of each field
     make_batch: MakeBatch | None = None
-    batch_size: Callable[[int, torch.device], int] = one_at_a_time  # for a resolution on a device
+    batch_size: BatchSize = one_at_a_time
     schemes: dict[str, str] = default(default_factory=dict)  # name → words; the first is the default
 
 
@@ -110,7 +111,8 @@ def generate(
         with _nothing_half_written(root, arrays):
             if progress.done:
                 tick(progress.done)
-            size, jobs, on_cpu = recipe.batch_size(plan.resolution, place), plan.jobs, place.type == "cpu"
+            size = recipe.batch_size(plan.resolution, place, **_chosen(plan))
+            jobs, on_cpu = plan.jobs, place.type == "cpu"
             if on_cpu:  # of few samples each worker has its share
                 size = max(1, min(size, -(-(len(jobs) - progress.done) // workers)))
             batches = [jobs[i : i + size] for i in range(progress.done, len(jobs), size)]
@@ -291,9 +293,14 @@ def _fill(
             record()
 
 
+def _chosen(plan: Plan) -> dict[str, str]:
+    """The scheme as an argument, where there are several."""
+    return {"scheme": plan.scheme} if plan.scheme else {}
+
+
 def _batched(recipe: Recipe, plan: Plan) -> MakeBatch:
     if recipe.make_batch:
-        return partial(recipe.make_batch, scheme=plan.scheme) if plan.scheme else recipe.make_batch
+        return partial(recipe.make_batch, **_chosen(plan))
     assert recipe.make, f"recipe {recipe.name} has neither make nor make_batch"
     return partial(_make_one, recipe.make)
 

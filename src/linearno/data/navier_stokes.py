@@ -111,7 +111,7 @@ def make_ns(
     return dict(zip(FILES.axes, navier_stokes_samples(rngs, resolution, device, scheme=scheme), strict=True))
 
 
-def ns_batch(resolution: int, device: torch.device) -> int:
+def ns_batch(resolution: int, device: torch.device, *, scheme: str) -> int:
     """The solver holds about 80 arrays of float32 for each sample, 40 of them frames; more than 64 samples at
     once are no faster on the largest GPU, and progress would come in fewer steps."""
     return batch_that_fits(device, 80 * 4 * resolution**2, most=64)

@@ -26,7 +26,15 @@ from linearno.data.stored import (
     samples_of,
     side_of,
 )
-from linearno.solvers.forging import FRAMES, PUBLISHED_NODES, plasticity_samples, require_resolution, rows_of
+from linearno.solvers.forging import (
+    FRAMES,
+    PUBLISHED_NODES,
+    SCHEMES,
+    mesh_of,
+    plasticity_samples,
+    require_resolution,
+    rows_of,
+)
 
 PUBLISHED, SAMPLES = "plas_N987_T20.mat", 987
 CHANNELS = ("x", "y", "ux", "uy")  # deformed places and displacements
@@ -155,19 +163,21 @@ def _require_order(array: Stored, output: Float[Tensor, "S n m T 4"], first: int
 
 
 def make_plasticity(
-    rngs: Sequence[np.random.Generator], resolution: int, device: torch.device
+    rngs: Sequence[np.random.Generator], resolution: int, device: torch.device, *, scheme: str
 ) -> dict[str, ndarray]:
-    return dict(zip((*AXES, "draws"), plasticity_samples(rngs, resolution, device), strict=True))
+    samples = plasticity_samples(rngs, resolution, device, scheme=scheme)
+    return dict(zip((*AXES, "draws"), samples, strict=True))
 
 
-def plasticity_batch(resolution: int, device: torch.device) -> int:
-    """A step holds about 100 arrays of float64 for each element. 256 samples fill the largest GPU; but a few
-    blocks of each batch fold and are solved again, so there should be few batches. On a CPU arrays of 12,000
-    numbers are long enough for their calls to cost little."""
-    nodes = resolution * rows_of(resolution)
+def plasticity_batch(resolution: int, device: torch.device, *, scheme: str) -> int:
+    """A step holds about 100 arrays of float64 for each element. 256 samples at full size fill the largest
+    GPU; but where a block of a batch folds it is solved again, so there should be few batches. On a CPU
+    arrays of 12,000 numbers are long enough for their calls to cost little."""
+    mesh = mesh_of(resolution, scheme)
+    nodes = mesh * rows_of(mesh)
     if device.type == "cpu":
         return max(1, 12_000 // nodes)
-    return batch_that_fits(device, 100 * 8 * nodes, most=512)
+    return batch_that_fits(device, 100 * 8 * nodes, most=512 // SCHEMES[scheme].finer ** 2)
 
 
 def plasticity_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
@@ -193,6 +203,7 @@ RECIPE = Recipe(
     shapes=plasticity_shapes,
     make_batch=make_plasticity,
     batch_size=plasticity_batch,
+    schemes={name: scheme.words for name, scheme in SCHEMES.items()},
 )
 
 generate_plasticity = generator(RECIPE)
@@ -230,5 +241,6 @@ DATASETS.register("plasticity")(
         outputs=("output",),
         published=(PUBLISHED,),
         seconds=10.0,
+        slower={"fine": 8.0},
     )
 )

@@ -23,7 +23,7 @@ from scipy.interpolate import CubicSpline
 from torch import Tensor
 from torch.nn.functional import pad
 
-from linearno.core.errors import SampleError, UserError
+from linearno.core.errors import SampleError, UserError, entry
 from linearno.solvers.plasticity import Body, Material, Nodes, areas, body_at_rest
 from linearno.solvers.recording import recorded
 
@@ -47,6 +47,19 @@ MANY_STEPS = {"cuda": 10_000, "cpu": 40_000}  # for which it pays to compile one
 PENALTY = 0.5  # stiffness of the contact, in Young's moduli
 PUBLISHED_NODES = 101
 log = logging.getLogger(__name__)
+
+
+class Scheme(NamedTuple):
+    """How many elements lie along an edge between two points that are kept."""
+
+    finer: int
+    words: str
+
+
+SCHEMES = {
+    "plain": Scheme(1, "one element between points that are kept"),
+    "fine": Scheme(2, "four elements in the place of one between points that are kept"),
+}
 
 
 class Die(NamedTuple):
@@ -114,21 +127,24 @@ def solve_forging(
 
 
 def plasticity_samples(
-    rngs: Sequence[np.random.Generator], resolution: int, device: torch.device
+    rngs: Sequence[np.random.Generator], resolution: int, device: torch.device, *, scheme: str = "plain"
 ) -> tuple[Float[ndarray, "B n"], Float[ndarray, "B n m T 4"], Float[ndarray, "B"]]:
-    """`input`, the heights of random dies from left to right, `output` = (x, y, ux, uy) of the nodes from
-    right to left and from the top down at 20 frames, and at which draw each of them was solved.
+    """`input`, the heights of random dies from left to right, `output` = (x, y, ux, uy) of points from right
+    to left and from the top down at 20 frames, and at which draw each of them was solved.
 
     Dies are drawn on the CPU. One that folds elements is drawn again, from the same generator.
     """
     require_resolution(resolution)
+    mesh = mesh_of(resolution, scheme)
+    every = (mesh - 1) // (resolution - 1)
     knots = np.empty((len(rngs), KNOTS))
     outputs = np.empty((len(rngs), resolution, rows_of(resolution), FRAMES, 4), dtype=np.float32)
     draws, left = np.zeros(len(rngs)), np.arange(len(rngs))
     for draw in range(1, MAX_SOLVES + 1):
         knots[left] = np.stack([draw_die(rngs[i]) for i in left.tolist()])
         heights = torch.from_numpy(knots[left]).to(device)
-        places, solved = _forge(heights, resolution, STEEL, STEP, FRAMES, TRAVEL)
+        places, solved = _forge(heights, mesh, STEEL, STEP, FRAMES, TRAVEL)
+        places = places[:, ::every, ::every]
         moved = places - places[..., :1, :]
         outputs[left], draws[left] = torch.cat([places, moved], dim=-1).cpu().numpy(), draw
         left = left[~solved.cpu().numpy()]
@@ -176,6 +192,11 @@ def block_nodes(resolution: int) -> Float64[Tensor, "2 n m"]:
 def rows_of(resolution: int) -> int:
     """Nodes from top to bottom, for so many along the block."""
     return round((resolution - 1) * HEIGHT / LENGTH) + 1
+
+
+def mesh_of(resolution: int, scheme: str) -> int:
+    """Nodes along the block of the mesh on which so many points are solved for."""
+    return (resolution - 1) * entry("scheme", scheme, SCHEMES).finer + 1
 
 
 def require_resolution(resolution: int) -> None:

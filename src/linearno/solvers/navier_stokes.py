@@ -16,7 +16,7 @@ from numpy import ndarray
 from torch import Tensor
 from torch.fft import fftfreq, irfft2, rfft2, rfftfreq
 
-from linearno.core.errors import SampleError, UserError, did_you_mean
+from linearno.core.errors import SampleError, UserError, entry
 from linearno.solvers.random_fields import draw_each, periodic_field
 from linearno.solvers.recording import recorded
 
@@ -113,9 +113,7 @@ def benchmark_force(size: int) -> Float[Tensor, "K K"]:
 
 
 def scheme_named(name: str) -> Scheme:
-    if name not in SCHEMES:
-        raise UserError(f"unknown scheme {name!r}; {did_you_mean(name, SCHEMES)}")
-    return SCHEMES[name]
+    return entry("scheme", name, SCHEMES)
 
 
 def _require_fields(w: Given, f: Given) -> None:

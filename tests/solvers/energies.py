@@ -1,0 +1,12 @@
+"""Of an elastoplastic body, by kind."""
+
+
+def energies(body):
+    """Kinetic, elastic, plastic, and that of hourglass modes."""
+    m, volume = body.material, body.spacing**2
+    p, d, s = body.stress.unbind(1)
+    kinetic = (body.velocity.square().sum(dim=1) * body.dt / body.push[:, 0]).sum() / 2
+    elastic = volume * (p**2 / m.stretch + (d**2 + s**2) / (2 * m.shear)).sum()
+    plastic = volume * (m.yields * body.plastic + m.hardening * body.plastic**2 / 2).sum()
+    bending = 6 * body.twist.square().sum() / (body.hourglass * m.young)
+    return kinetic.item(), elastic.item(), plastic.item(), bending.item()
