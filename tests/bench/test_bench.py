@@ -196,10 +196,14 @@ def test_a_finished_run_is_a_record_beside_the_published_error(tiny_run):
     assert "root" not in record.details["settings"]["data"]
 
 
-def test_a_record_says_which_settings_of_training_are_not_those_of_its_recipe():
+def test_a_record_says_which_settings_are_not_those_of_its_recipe():
     recipe = RECIPES["ns/transolver"]()
     assert changed_settings(override(recipe, ["training.epochs=100", "seed=1"])) == {}
-    assert changed_settings(override(recipe, ["training.epochs=100", "training.clip=1"])) == {"clip": 1.0}
+    assert changed_settings(override(recipe, ["training.epochs=100", "training.clip=1"])) == {
+        "training.clip": 1.0
+    }
+    changes = ["data.stride=2", "data.root=elsewhere", "model.slices=16"]
+    assert changed_settings(override(recipe, changes)) == {"data.stride": 2, "model.slices": 16}
 
 
 def test_published_files_in_a_folder_below_are_hashed_too(tmp_path):

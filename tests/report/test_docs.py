@@ -63,7 +63,7 @@ def test_the_committed_pages_are_what_the_command_writes():
 
 
 def test_a_training_with_other_settings_than_its_recipe_is_marked(records):
-    records["train/darcy/linearno"].details["changed"] = {"clip": 1.0}
+    records["train/darcy/linearno"].details["changed"] = {"training.clip": 1.0}
     for block in ("train", "summary"):
         assert "darcy/linearno, training.clip=1.0" in BLOCKS[block](records)
 

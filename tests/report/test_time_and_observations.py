@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from linearno.core.errors import UserError
-from linearno.report import write_report
+from linearno.report import pictures, write_report
 from linearno.report.cases import cases, motion, rollout_case, shown_channels
 from linearno.report.page import page
 from linearno.report.pictures import over_time
@@ -92,6 +92,16 @@ def test_the_curve_over_time_carries_the_numbers_of_each_run(make_rollout, make_
     for each, folder in zip(calls[0], folders[1:], strict=True):
         metrics = json.loads((folder / "metrics.json").read_text())
         np.testing.assert_allclose(each.errors, metrics["relative_l2_by_frame"])
+
+
+def test_frames_that_are_asked_for_by_their_time_follow_no_known_one(make_timed, tmp_path, monkeypatch):
+    figures = []
+    draw = pictures.error_over_time_figure
+    monkeypatch.setattr(
+        pictures, "error_over_time_figure", lambda *a, **k: figures.append(draw(*a, **k)) or figures[-1]
+    )
+    assert over_time(read_runs([make_timed(tmp_path / "forged")])) is not None
+    assert figures[0].axes[0].get_xlabel() == "frame"
 
 
 def test_the_median_rollout_moves_inside_the_page(make_rollout, tmp_path):

@@ -1,7 +1,7 @@
 """Finished runs as records: the error reached, beside the published one."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,13 @@ KEPT = (
     "training_precision",
     "protocol",
 )
-LENGTH = ("epochs", "checkpoint_epochs", "checkpoint_seconds")  # and what changes no result
+ELSEWHERE = {  # told at another place of a record, or without effect on its result
+    "seed",
+    "data.root",
+    "training.epochs",
+    "training.checkpoint_epochs",
+    "training.checkpoint_seconds",
+}
 HOW = "give the folder of a finished run, as `linearno train` writes it"
 
 
@@ -157,11 +163,19 @@ def run_id(config: RunConfig) -> str:
 
 
 def changed_settings(config: RunConfig) -> dict[str, Any]:
-    """The settings of training, but for its length, that are not those of the recipe."""
+    """The settings, by their full names, that are not those of the recipe."""
     if config.recipe not in RECIPES:
         return {}
-    usual, used = (each.training.model_dump(mode="json") for each in (RECIPES[config.recipe](), config))
-    return {name: value for name, value in used.items() if name not in LENGTH and value != usual[name]}
+    usual, used = (dict(_flat(each.model_dump(mode="json"))) for each in (RECIPES[config.recipe](), config))
+    return {name: value for name, value in used.items() if name not in ELSEWHERE and value != usual.get(name)}
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def data_identity(config: DataConfig, source: str) -> str:

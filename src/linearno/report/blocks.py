@@ -185,6 +185,24 @@ def grids_table(records: Records) -> str:
     return f"{markdown_table(['grid', f't = {half}', f't = {end}'], rows)}\n\n{note}. {origin(record)}."
 
 
+def meshes_table(records: Records) -> str:
+    """How far forgings on one mesh are from those on the next finer one."""
+    record = records.get("solver/forging_meshes")
+    if record is None:
+        return missing("python benchmarks/forging_meshes.py --out results")
+    rows = [
+        [
+            f"{row['nodes']} and {row['finer']}",
+            f"{row['relative_l2']:.1e}",
+            f"{row['slide_apart'][-1]:.2g} of {row['slide'][-1]:.2g}",
+        ]
+        for row in record.details["rows"]
+    ]
+    head = ["nodes along the block", "relative L2 between them", "of that, how far a block has slid, mm"]
+    note = f"Means of {record.details['dies']} random dies; the last column is that of the last frame"
+    return f"{markdown_table(head, rows)}\n\n{note}. {origin(record)}."
+
+
 def theorem_line(records: Records) -> str:
     record = records.get("reproduce/theorem1")
     if record is None:
@@ -263,9 +281,8 @@ def _notes(found: dict[str, Record]) -> str:
 
 
 def changed(record: Record) -> str:
-    """The settings of training that are not those of the recipe, after a comma each."""
-    settings = record.details.get("changed", {})
-    return "".join(f", training.{name}={value}" for name, value in settings.items())
+    """The settings that are not those of the recipe, after a comma each."""
+    return "".join(f", {name}={value}" for name, value in record.details.get("changed", {}).items())
 
 
 def train_table(records: Records) -> str:
@@ -351,6 +368,7 @@ BLOCKS: dict[str, Block] = {
     "generation": generation_lines,
     "grids": grids_table,
     "kept": kept_line,
+    "meshes": meshes_table,
     "parts": parts_table,
     "precision": precision_table,
     "schemes": schemes_table,

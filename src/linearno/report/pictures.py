@@ -106,13 +106,15 @@ def over_time(runs: list[Run]) -> Markup | None:
     if not sets:
         return None
     caption = "Mean relative L2 (dimensionless) of each predicted frame."
-    if any(isinstance(run.task, Rollout) for run in runs):
+    marches = any(isinstance(run.task, Rollout) for run in runs)
+    if marches:
         caption += (
             " In a rollout every prediction is an input of the next: errors add up, and the flatter a curve, "
             "the more stable the model."
         )
     names = ", ".join(each.name for each in sets)
-    figure = error_over_time_figure(sets, split=" and ".join(dict.fromkeys(map(split, runs))))
+    splits = " and ".join(dict.fromkeys(map(split, runs)))
+    figure = error_over_time_figure(sets, split=splits, marches=marches)
     return picture(figure, alt=f"Relative L2 of each step of {names}", caption=caption)
 
 

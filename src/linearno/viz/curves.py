@@ -104,8 +104,11 @@ def error_figure(runs: Sequence[ErrorSet], *, split: str = "test", metric: str =
     return figure
 
 
-def error_over_time_figure(runs: Sequence[FrameErrors], *, split: str = "test") -> Figure:
-    """How the error of a rollout grows from step to step, of several runs."""
+def error_over_time_figure(
+    runs: Sequence[FrameErrors], *, split: str = "test", marches: bool = True
+) -> Figure:
+    """How the error grows from frame to frame, of several runs; where none of them `marches`, no frame is
+    known."""
     figure = new_figure(4.2)
     axes = figure.subplots()
     for run in runs:
@@ -122,7 +125,8 @@ def error_over_time_figure(runs: Sequence[FrameErrors], *, split: str = "test") 
         plain_log_ticks(axes.yaxis)
     else:
         axes.set_ylim(bottom=0)
-    dress(axes, x="step (frames after the last known one)", y=f"mean relative L2, {split} split", grid=True)
+    across = "step (frames after the last known one)" if marches else "frame"
+    dress(axes, x=across, y=f"mean relative L2, {split} split", grid=True)
     whole_numbers(axes.xaxis)
     legend_below(figure, axes)
     return figure
