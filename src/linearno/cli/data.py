@@ -38,7 +38,9 @@ Val = Annotated[int | None, typer.Option(min=1, help="samples to validate on, wh
 Resolution = Annotated[
     int | None, typer.Option(min=1, help="the solver's points a side; as published by default")
 ]
-Scheme = Annotated[str | None, typer.Option(help="of a solver that has several; its usual one by default")]
+Scheme = Annotated[
+    str | None, typer.Option(help="of a solver that has several: ns rk4 or euler, plasticity plain or fine")
+]
 Full = Annotated[bool, typer.Option("--full", help="all samples of the protocol, however long it takes")]
 Seed = Annotated[int, typer.Option(min=0, help="the same seed gives the same samples")]
 Out = Annotated[Path | None, typer.Option(help="folder to fill; the benchmark's own by default")]

@@ -194,11 +194,11 @@ def meshes_table(records: Records) -> str:
         [
             f"{row['nodes']} and {row['finer']}",
             f"{row['relative_l2']:.1e}",
-            f"{row['slide_apart'][-1]:.2g} of {row['slide'][-1]:.2g}",
+            f"{row['slide_apart'][-1]:.2g} of {row['slide'][-1]:.2g} mm",
         ]
         for row in record.details["rows"]
     ]
-    head = ["nodes along the block", "relative L2 between them", "of that, how far a block has slid, mm"]
+    head = ["nodes along the block", "relative L2 between them", "in how far a block has slid"]
     note = f"Means of {record.details['dies']} random dies; the last column is that of the last frame"
     return f"{markdown_table(head, rows)}\n\n{note}. {origin(record)}."
 
