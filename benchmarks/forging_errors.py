@@ -18,6 +18,7 @@ from linearno.core.records import new_record, write_record
 from linearno.data.plasticity import CHANNELS
 from linearno.experiment import open_run, open_splits
 from linearno.metrics import relative_l2
+from linearno.solvers.forging import DIE_LOWEST, DURATION, FRAMES, INTERVAL, TOP, TRAVEL
 from linearno.training.history import read_history
 
 
@@ -36,13 +37,14 @@ def main() -> None:
     answers = load(options.run, options.device).answer(splits.test, batch=1)
     truth = splits.test.targets
     errors = relative_l2(answers, truth)
-    away, moved = ((part.unflatten(-1, (-1, len(CHANNELS)))) for part in (answers - truth, truth))
+    away, moved = (part.unflatten(-1, (-1, len(CHANNELS))) for part in (answers - truth, truth))
     slid, slid_apart = (part[..., 2].mean(dim=1) for part in (moved, away))  # S T
     squares, of_slide = away[..., 2:].square().sum(dim=(1, 2, 3)), len(truth[0]) * slid_apart.square().sum(1)
     share = (of_slide.sum() / squares.sum()).item()
     die = splits.test.inputs
     assert die is not None
-    touches = (die < die.amin(dim=1, keepdim=True) + 5.6).double().mean(dim=(1, 2))  # where it comes down to
+    depth = TRAVEL * (FRAMES - 1) * INTERVAL / DURATION - (DIE_LOWEST - TOP)  # of its tip in the last frame
+    touches = (die < die.amin(dim=1, keepdim=True) + depth).double().mean(dim=(1, 2))
     details = {
         "samples": len(truth),
         "relative_l2": {"mean": errors.mean().item(), "max": errors.max().item()},

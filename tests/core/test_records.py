@@ -48,6 +48,8 @@ def test_records_are_listed_by_id_and_other_json_is_set_apart(record, tmp_path):
     (tmp_path / "efficiency.json").write_text('{"darcy": {"linearno": {"params": 1}}}')
     listing = read_records(tmp_path)
     assert list(listing.records) == ["bench/attention/ns", "bench/step/darcy"]
+    write_record(tmp_path, record.model_copy(update={"id": "bench/step/darcy-fine"}))
+    assert list(read_records(tmp_path).records)[1:] == ["bench/step/darcy", "bench/step/darcy-fine"]
     assert listing.others == [tmp_path / "efficiency.json"]
 
 

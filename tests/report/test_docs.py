@@ -68,6 +68,14 @@ def test_a_training_with_other_settings_than_its_recipe_is_marked(records):
         assert "darcy/linearno, training.clip=1.0" in BLOCKS[block](records)
 
 
+def test_a_record_of_a_changed_tree_and_a_set_of_another_scheme_are_told(records):
+    training = records["train/darcy/linearno"].model_copy(update={"commit": "0123456789abcdef-dirty"})
+    assert "0123456789-dirty |" in BLOCKS["train"]({training.id: training})
+    settings = {"sizes": {"train": 3}, "workers": 2, "device": "cpu", "resolution": 11, "scheme": "fine"}
+    made = new_record("generate/plasticity", 4.0, "s", details=settings)
+    assert "Plasticity at resolution 11, scheme fine: 3 samples" in BLOCKS["generation"]({made.id: made})
+
+
 def test_every_block_without_a_record_says_so():
     assert all(block({}).startswith("Not yet measured") for block in BLOCKS.values())
 

@@ -78,7 +78,7 @@ def read_records(folder: Path) -> Listing:
     listing = Listing({}, [])
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder of records; `linearno bench … --out {folder}` makes one")
-    for path in sorted(folder.rglob("*.json")):
+    for path in sorted(folder.rglob("*.json"), key=lambda path: path.with_suffix("")):
         if not is_record(read_json(path, how=AGAIN)):
             listing.others.append(path)
             continue

@@ -34,9 +34,9 @@ def _from(record: Record) -> str:
 
 
 def _commit(record: Record) -> str:
-    """Short, as git prints it."""
-    commit, *state = (record.commit or "unknown").split("+", 1)
-    return "+".join([commit[:10], *state])
+    """Short, and with the mark of a tree that was changed."""
+    commit, mark, state = (record.commit or "unknown").partition("-")
+    return commit[:10] + mark + state
 
 
 def demo_table(records: Records) -> str:
@@ -136,8 +136,9 @@ def _generation(name: str, record: Record) -> str:
     samples = sum(found["sizes"].values())
     how = f"with {found['workers']} workers" if found["device"] == "cpu" else f"on {found['device']}"
     machine = record.machine.removeprefix(f"{found['device']}, ")
+    scheme = f", scheme {found['scheme']}" if found.get("scheme") else ""
     return (
-        f"{NAMES.get(name, name.capitalize())} at resolution {found['resolution']}: "
+        f"{NAMES.get(name, name.capitalize())} at resolution {found['resolution']}{scheme}: "
         f"{samples:,} samples solved and written in {record.value:.0f} s {how} "
         f"({machine}, commit {_commit(record)})."
     )
