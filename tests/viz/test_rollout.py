@@ -45,6 +45,21 @@ def test_the_known_frame_comes_first_then_three_steps_of_truth_prediction_and_er
     assert titles == ["input: u1", "u2", "u5", "u8"]
 
 
+def test_flat_panels_have_a_row_for_each_step_so_that_names_leave_no_empty_paper():
+    case = make_case(grid=(6, 6))
+    flat = replace(case, coords=case.coords * (1.0, 0.2))
+    figure = rollout_figure(flat)
+    assert figure.get_figheight() < 0.6 * rollout_figure(case).get_figheight()
+    # what stands left above an axis is the name of a colour bar
+    rest = [axes for axes in figure.axes[1:] if not axes.get_title(loc="left")]
+    titles = [axes.get_title() for axes in rest if axes.get_title()]
+    assert titles == ["truth", "prediction", "absolute error"]
+    rows = sorted(rest, key=lambda axes: (-axes.get_position().y0, axes.get_position().x0))
+    assert [axes.get_ylabel() for axes in rows[::3]] == ["u2", "u5", "u8"]
+    for axes, step in zip(rows[1::3], (0, 3, 6), strict=True):
+        np.testing.assert_array_equal(np.ravel(axes.collections[0].get_array()), case.prediction[:, step])
+
+
 @pytest.mark.parametrize("frames", [1, 2, 3])
 def test_a_short_rollout_shows_each_frame_once(frames):
     figure = rollout_figure(make_case(grid=(6, 6), frames=frames))

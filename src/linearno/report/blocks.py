@@ -204,6 +204,19 @@ def meshes_table(records: Records) -> str:
     return f"{markdown_table(head, rows)}\n\n{note}. {origin(record)}."
 
 
+def flows_table(records: Records) -> str:
+    """Airfoil flows of ours beside what is told of the published ones."""
+    record = records.get("solver/airfoil_flows")
+    if record is None:
+        return missing("python benchmarks/airfoil_flows.py --out results")
+    rows = [
+        [row["what"], row["published"] or "", f"{row['mean']:.2g} ({row['least']:.2g} to {row['most']:.2g})"]
+        for row in record.details["rows"]
+    ]
+    note = f"Means of {record.details['airfoils']} random airfoils, and the least and the most among them"
+    return f"{markdown_table(['', 'published', 'ours'], rows)}\n\n{note}. {origin(record)}."
+
+
 def theorem_line(records: Records) -> str:
     record = records.get("reproduce/theorem1")
     if record is None:
@@ -365,6 +378,7 @@ BLOCKS: dict[str, Block] = {
     "attention": attention_table,
     "cpu": cpu_table,
     "demo": demo_table,
+    "flows": flows_table,
     "gallery": gallery_table,
     "generation": generation_lines,
     "grids": grids_table,

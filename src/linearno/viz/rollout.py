@@ -5,6 +5,7 @@ Axes: N points, X coordinates, T frames.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -40,11 +41,8 @@ COLUMNS = 3  # panels side by side: three steps of a figure, three fields of a f
 # inches
 LEFT, BETWEEN, RIGHT = 0.8, 0.1, 0.12  # around and between panels
 TITLES, TICKS, BAR = 0.3, 0.55, 0.6  # above panels, below those with numbers, for a colour bar
-LEAST, NEXT_BAR = (
-    1.3,
-    0.7,
-)  # height of the row of the known frame: beside it stand the colour bars, so far apart
-NAME = 1.15  # height of a row: its name stands upright
+LEAST, NEXT_BAR = 1.3, 0.7  # beside the known frame stand the colour bars: two, and how far apart they are
+LETTER = 0.082  # of the name of a row, which stands upright
 
 
 @dataclass(frozen=True)
@@ -106,13 +104,18 @@ class _Field:
 
 
 def rollout_figure(case: RolloutCase, *, title: str = "") -> Figure:
-    """The last known frame; below it truth, prediction and |error| of the first, middle and last step."""
+    """The last known frame; below it truth, prediction and |error| of the first, middle and last step.
+
+    A row for each of the three; of panels that are too flat for their names a row for each step.
+    """
     steps = sorted({0, (case.steps - 1) // 2, case.steps - 1})
     fields, (width, height) = _fields(case), _panel(case)
     bars = LEAST + (NEXT_BAR if case.known_label else 0)
-    below = 3 * TITLES + max(height, bars) + TICKS  # where the steps begin
-    pitch = max(height + BETWEEN, NAME)
-    total = below + len(fields) * pitch
+    below = 3 * TITLES + max(height + TICKS, bars)  # where the steps begin
+    flat = height + BETWEEN < LETTER * max(len(field.name) for field in fields)
+    rows = [case.name(step) for step in steps] if flat else [field.name for field in fields]
+    pitch = max(height + BETWEEN, LETTER * max(map(len, rows)))
+    total = below + len(rows) * pitch
     sheet = _Sheet(Figure(figsize=(WIDTH, total), facecolor="white"), case)
     sheet.figure.suptitle(literal(title), fontsize=FONT + 1, y=1 - 0.08 / total, va="top")
     given = _given(case, fields[0])
@@ -124,13 +127,13 @@ def rollout_figure(case: RolloutCase, *, title: str = "") -> Figure:
     sheet.colour_bar(fields[2], f"error: {case.label}", beside, 2 * TITLES + NEXT_BAR, WIDTH - beside - 0.3)
     if case.known_label:
         sheet.colour_bar(given, case.known_label, beside, 2 * TITLES + 2 * NEXT_BAR, WIDTH - beside - 0.3)
-    for row, field in enumerate(fields):
-        for column, step in enumerate(steps):
-            left, top = LEFT + column * (width + BETWEEN), below + row * pitch
-            axes = sheet.draw(field, field.values[:, step], left, top, step)
-            sheet.strip(axes, field.name if column == 0 else "")
-            if row == 0:
-                axes.set_title(literal(case.name(step)), fontsize=FONT - 1)
+    for (i, field), (j, step) in product(enumerate(fields), enumerate(steps)):
+        row, column = (j, i) if flat else (i, j)
+        left, top = LEFT + column * (width + BETWEEN), below + row * pitch
+        axes = sheet.draw(field, field.values[:, step], left, top, step)
+        sheet.strip(axes, "" if column else rows[row])
+        if row == 0:
+            axes.set_title(literal(field.name if flat else case.name(step)), fontsize=FONT - 1)
     return sheet.figure
 
 
@@ -199,11 +202,10 @@ class _Sheet:
             axes.set_yticks([])
         if axes.name == "3d":
             axes.set_zticks([])
-            axes.text2D(
-                -0.1, 0.5, name, transform=axes.transAxes, rotation=90, va="center", fontsize=FONT - 1
-            )
+            look: dict[str, Any] = {"rotation": 90, "va": "center", "fontsize": FONT - 1}
+            axes.text2D(-0.1, 0.5, literal(name), transform=axes.transAxes, **look)
         else:
-            axes.set_ylabel(name, fontsize=FONT - 1)
+            axes.set_ylabel(literal(name), fontsize=FONT - 1)
 
     def colour_bar(self, field: _Field, label: str, left: float, top: float, width: float) -> None:
         """A flat bar below its label; lines have none."""
