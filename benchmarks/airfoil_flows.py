@@ -21,11 +21,11 @@ PUBLISHED = {  # by the notes of others on the published files; None: not told
     "share of supersonic nodes": "about 0.05",
     "largest Mach number": None,
     "spread of p/ρ^1.4": "about 0.01",
-    "mean |u·n| at the airfoil and in the wake": "0.009",
-    "99 % quantile of that": "0.07",
-    "mean |ρ − 1| far away": "below 0.005",
-    "mean |p − 1| far away": "below 0.005",
-    "mean |u − 0.9466| far away": "below 0.02",
+    "flow through the wall and across the wake, mean": "0.009",
+    "flow through the wall and across the wake, 99 % quantile": "0.07",
+    "distance of ρ from 1 far away, mean": "below 0.005",
+    "distance of p from 1 far away, mean": "below 0.005",
+    "distance of u from 0.9466 far away, mean": "below 0.02",
 }
 
 

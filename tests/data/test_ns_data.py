@@ -195,6 +195,8 @@ def test_fewer_frames_than_asked_for_are_counted(made, tmp_path):
     root = publish(fields | {"u": fields["u"][..., :15]}, tmp_path / "mat")
     with pytest.raises(UserError, match=r"T20.mat holds 15 frames of u"):
         open_ns(config(root))
+    (problem,) = verify_ns(root)
+    assert "T20.mat holds 15 frames of u" in problem
 
 
 @pytest.mark.parametrize("shape", [(2, 8, 8), (2, 8, 7, 20), (2, 4, 4, 20)])

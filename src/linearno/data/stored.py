@@ -129,8 +129,8 @@ def unit_square(side: int) -> Float[Tensor, "N 2"]:
     return torch.cartesian_prod(x, x).flip(1)
 
 
-def stored_problems(files: Files, root: Path) -> list[str]:
-    """What is wrong with the sets in `root`, a line each."""
+def stored_problems(files: Files, root: Path, require: Callable[[Stored], None] | None = None) -> list[str]:
+    """What is wrong with the sets in `root`, a line each; `require` looks at what is one benchmark's own."""
 
     def published() -> Iterator[str]:
         try:
@@ -141,6 +141,8 @@ def stored_problems(files: Files, root: Path) -> list[str]:
 
         def check(array: Stored) -> None:
             require_shape(array, files, side_of(arrays))
+            if require:
+                require(array)
             read_finite(array, (slice(None),) * len(array.shape), how="fetch the file again")
 
         yield from complaints(check, {(array.path, array.field): array for array in arrays}.values())
