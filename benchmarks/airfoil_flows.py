@@ -17,7 +17,8 @@ from linearno.solvers.airfoil import MACH, airfoil_samples
 from linearno.solvers.euler import GAMMA
 
 FAR = 20.0  # chords from the leading edge
-PUBLISHED = {  # by the notes of others on the published files; None: not told
+# by notes on the published files, github.com/duasob/omni_hc, docs/benchmarks/airfoil.md; None: not told
+PUBLISHED = {
     "share of supersonic nodes": "about 0.05",
     "largest Mach number": None,
     "spread of p/ρ^1.4": "about 0.01",
