@@ -8,7 +8,7 @@ import torch
 from linearno import CrossLinearNO, LinearNO, load
 from linearno.bundle import Bundle
 from linearno.core.errors import UserError
-from linearno.data import FieldSpec, Sample, Scaler, box_of, outside
+from linearno.data import Batch, FieldSpec, Scaler, box_of, outside
 from linearno.training import Rollout, Timed
 
 SPEC = FieldSpec(
@@ -22,7 +22,7 @@ def bundle():
     torch.manual_seed(0)
     coords = torch.rand(50, 2) * torch.tensor([4.0, 0.5]) + torch.tensor([-1.0, 0.25])
     values = 3 + 2 * torch.randn(6, 50, 1)
-    scaler = Scaler.fit(SPEC, Sample(coords.expand(6, -1, -1), values, values - 1))
+    scaler = Scaler.fit(SPEC, Batch(coords.expand(6, -1, -1), values, values - 1))
     return Bundle(CrossLinearNO(coords=2, inputs=1, outputs=1, **SMALL), scaler, SPEC, coords, "test", 0)
 
 

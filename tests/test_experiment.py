@@ -183,7 +183,7 @@ def test_bad_data_leaves_no_run_folder_behind(tiny_config, tmp_path):
         (lambda run: change(run, "model", {"width": 24}), "weights do not fit the model"),
         (
             lambda run: change(run, "model", {"name": "linearon"}),
-            "unknown model 'linearon'; did you mean 'linearno'",
+            "needs the model 'linearon'.*which is not registered: import the module that defines it",
         ),
         (
             lambda run: (run / "model.safetensors").write_bytes(b"x" * 50),

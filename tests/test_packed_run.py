@@ -10,7 +10,7 @@ import torch
 
 from linearno import load
 from linearno.core.errors import UserError
-from linearno.data import DATASETS, Benchmark, DataConfig, FieldData, FieldSpec, Sample, Splits
+from linearno.data import DATASETS, Batch, Benchmark, DataConfig, FieldData, FieldSpec, Splits
 from linearno.experiment import RunConfig, evaluate, mean_field_error, run
 from linearno.metrics import relative_l2
 from linearno.report.gallery import Shown, write_gallery
@@ -47,7 +47,7 @@ def discs(samples: int, seed: int) -> FieldData:
         radius, angle = torch.rand(2, size, generator=generator)
         coords = radius.sqrt()[:, None] * torch.stack([(6.3 * angle).cos(), (6.3 * angle).sin()], dim=1)
         inputs = torch.rand(size, 1, generator=generator)
-        meshes.append(Sample(coords, inputs, 1 + torch.cat([inputs * coords[:, :1], coords[:, 1:]], dim=1)))
+        meshes.append(Batch(coords, inputs, 1 + torch.cat([inputs * coords[:, :1], coords[:, 1:]], dim=1)))
         rims.append(radius > 0.9)
     return FieldData.pack(SPEC, meshes, rims)
 

@@ -1,41 +1,53 @@
-"""A trained surrogate as two files: `model.safetensors` and `model.json`. No pickle anywhere."""
+"""A trained surrogate, ready to predict in physical units.
+
+Axes: S samples, N points, X coordinates, C channels.
+"""
 
 import logging
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy import ndarray
+from torch import Tensor, nn
 
-from linearno.core.artifacts import read_json, read_tensors, write_json, write_tensors
+from linearno.bundle_files import BundleParts, read_bundle, write_bundle
 from linearno.core.device import Precision, autocast, resolve_device, set_matmul_precision
-from linearno.core.errors import UserError, require
-from linearno.core.provenance import commit, machine, versions
-from linearno.data import FieldData, FieldSpec, Sample, Scaler, box_of, outside
-from linearno.models import MODELS, CrossLinearNO
-from linearno.nn import PointTransformer, Transformer
-from linearno.ops import State
+from linearno.core.errors import UserError
+from linearno.data import Batch, FieldData, FieldSpec, Scaler, box_of, outside
+from linearno.nn.protocol import Queryable, Streamable, completes, fixed_grid, needs_of, unsupported
 from linearno.streaming import OnChunk, Streamer
 from linearno.training import Rollout, Task, predict
-from linearno.training.tasks import make_task
 
-FORMAT = 1
 OBSERVE = "a field is completed from observations: give their values and coordinates"
-FEW = 6  # names to list one by one
-HOW = "give a run folder, as `linearno train` writes it"
+MAX_LISTED_NAMES = 6
+DEFAULT_CHUNK = 2**16  # query points per call
 
 log = logging.getLogger(__name__)
+A = TypeVar("A", Tensor, ndarray)
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A model with all that is needed to ask it in physical units.
+    """A model with all that is needed to predict in physical units.
 
-    `coords` are the points that all training samples shared, where they did: a question may leave them out.
+    Args:
+        model: a registered model.
+        scaler: between physical units and what the model sees.
+        spec: fields of the data.
+        coords: points (N, X) that all training samples shared, if they did: a prediction may leave them out.
+        recipe: name of the recipe.
+        seed: of the run.
+        precision: of predictions.
+        task: what the model is asked.
+        aux: auxiliary fields that all training samples shared, such as the edges of their mesh.
     """
 
-    model: Transformer
+    model: nn.Module
     scaler: Scaler
     spec: FieldSpec
     coords: Tensor | None
@@ -43,63 +55,105 @@ class Bundle:
     seed: int
     precision: Precision = "fp32"
     task: Task = field(default_factory=Task)
+    aux: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def asked(self) -> FieldSpec:
-        """What a question holds and what one call of the model gives."""
+        """Inputs and outputs of one model call (differs from `spec` for rollouts and reconstruction)."""
         return self.task.spec(self.spec)
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return self.scaler.coords.mean.device
 
+    @overload
+    def predict(self, inputs: ndarray, coords: ndarray | None = None, **options: Any) -> ndarray: ...
+
+    @overload
+    def predict(self, inputs: None = None, *, coords: ndarray, **options: Any) -> ndarray: ...
+
+    @overload
     def predict(
+        self, inputs: Tensor | None = None, coords: Tensor | None = None, **options: Any
+    ) -> Tensor: ...
+
+    def predict(self, inputs: Any = None, coords: Any = None, **options: Any) -> Any:
+        """Outputs (S, N, C) for inputs (S, N, C) at coords (N, X) or (S, N, X), in physical units.
+
+        Arrays of numpy give arrays of numpy, tensors give tensors on the CPU.
+
+        Args:
+            inputs: input channels; None for a model that takes none.
+            coords: points; None for those that all training samples shared.
+            batch: samples per call of the model.
+            steps: frames to predict, of a model that marches in time; None: as many as in its training data.
+            segments: offsets (S + 1,) of meshes of different sizes, given one after another: inputs (T, C) at
+                coords (T, X), outputs (T, C).
+            memory: take points in chunks that need no more ("8GB"), for a mesh of any size.
+            on_chunk: called with points done and points to do, when `memory` is given.
+            aux: auxiliary fields by name that the model needs, such as {"edges": (2, E)}.
+
+        A model that reconstructs fields takes observations at `coords` and predicts at the points of its
+        training data.
+        """
+        found = self._predict(_tensor(inputs), _tensor(coords), **options)
+        return _like(found, inputs, coords)
+
+    def _predict(
         self,
-        inputs: Tensor | None = None,
-        coords: Tensor | None = None,
+        inputs: Tensor | None,
+        coords: Tensor | None,
         *,
         batch: int = 1,
         steps: int | None = None,
-        segments: Tensor | None = None,
+        segments: Any = None,
         memory: int | str | None = None,
         on_chunk: OnChunk | None = None,
+        aux: Mapping[str, Any] | None = None,
     ) -> Tensor:
-        """The outputs (S, N, C) for inputs (S, N, C) at coords (N, X) or (S, N, X), in physical units.
-
-        A model that marches in time takes `steps` steps, by default as many as in its training data. One that
-        completes a field takes observations at `coords` and answers where its training data had their points.
-        Meshes of different sizes are given one after another, inputs (T, C) at coords (T, X), with their
-        offsets `segments` (S + 1,), and so answered: (T, C). With `memory` ("8GB") points are taken in chunks
-        that need no more, so that a mesh may have any size; `on_chunk` then hears how far each call is.
-        """
-        channels = self._channels(steps)
+        channels, segments = self._channels(steps), _tensor(segments)
         stream = None if memory is None else self.streamer(memory, on_chunk)
         if segments is not None and coords is not None:
             if stream is not None:
                 raise UserError("meshes of any size are streamed one by one: leave segments or memory out")
             coords, inputs = self._question(coords, inputs, packed=True)
-            spec = self.spec.model_copy(update={"grid": None})
             blank = coords.new_empty(len(coords), channels)
+            spec = self._spec_with({}).model_copy(update={"grid": None})
             return self.answer(FieldData(spec, coords, inputs, blank, segments), batch=batch)
-        if isinstance(self.model, CrossLinearNO):
+        if completes(self.model):
             if coords is None:
                 raise UserError(OBSERVE)
             return self.encode(coords, inputs).query(coords if self.coords is None else self.coords)
-        coords = self.coords if coords is None and segments is None else coords
+        given = {name: _tensor(part) for name, part in (aux or {}).items()}
+        if coords is None and segments is None:
+            coords, given = self.coords, {**self.aux, **given}
         if coords is None:
             raise UserError(f"this model was trained on many meshes: give the coordinates {self.spec.coords}")
         coords, inputs = self._question(coords, inputs)
         self._warn_of_another_grid(coords)
         samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
         blank = coords.new_empty(samples, coords.shape[-2], channels)
-        return self.answer(FieldData(self.spec, coords, inputs, blank), batch=batch, stream=stream)
+        data = FieldData(self._spec_with(given), coords, inputs, blank, aux=given)
+        return self.answer(data, batch=batch, stream=stream)
+
+    def _spec_with(self, aux: Mapping[str, Any]) -> FieldSpec:
+        """The fields of a prediction: of the auxiliary ones, those that are given."""
+        if unknown := [name for name in aux if name not in self.spec.aux]:
+            known = ", ".join(self.spec.aux) or "none"
+            raise UserError(f"{unknown[0]!r} is no auxiliary field of this model's data; those are: {known}")
+        kinds = {name: self.spec.aux[name] for name in aux}
+        missing = [name for name in needs_of(self.model) or () if name in self.spec.aux and name not in aux]
+        if missing:
+            raise UserError(f"this model needs {missing[0]}: give aux={{{missing[0]!r}: …}}")
+        return self.spec.model_copy(update={"aux": kinds})
 
     def answer(self, data: FieldData, *, batch: int = 1, stream: Streamer | None = None) -> Tensor:
         """The outputs for every sample of `data`; with `stream` in chunks of points."""
 
-        def in_chunks(asked: Sample) -> Tensor:
+        def in_chunks(asked: Batch) -> Tensor:
             assert stream is not None
-            return stream.forward(asked.coords, asked.inputs, time=asked.time)
+            positions = asked.coords if "positions" in (needs_of(self.model) or ()) else None
+            return stream.forward(asked.coords, asked.inputs, time=asked.time, positions=positions)
 
         found = predict(
             self.model,
@@ -133,8 +187,10 @@ class Bundle:
 
     def streamer(self, memory: int | str = "2GB", on_chunk: OnChunk | None = None) -> Streamer:
         """The model in chunks of points, in physical units: `plan(points)`, `forward`, `encode`, `query`."""
-        if not isinstance(self.model, PointTransformer):
+        if completes(self.model):
             raise UserError(f"{type(self.model).__name__} takes its observations at once: leave memory out")
+        if not isinstance(self.model, Streamable):
+            raise unsupported(self.model, "streaming: leave memory out")
         return Streamer(self.model, memory, precision=self.precision, scaler=self.scaler, on_chunk=on_chunk)
 
     def _channels(self, steps: int | None) -> int:
@@ -147,36 +203,38 @@ class Bundle:
         return steps * self.task.channels
 
     def encode(
-        self,
-        coords: Tensor,
-        inputs: Tensor | None = None,
-        *,
-        time: Tensor | None = None,
-        memory: int | str = "2GB",
+        self, coords: Any, inputs: Any = None, *, time: Tensor | None = None, memory: int | str = "2GB"
     ) -> "Field":
-        """The fields that inputs (S, K, C) at coords (K, X) or (S, K, X) tell of, to be asked anywhere.
+        """Encode samples once, to be queried at any points: inputs (S, K, C) at coords (K, X) or (S, K, X).
 
-        For a model that completes fields these are observations, as many as there are. Any other takes them
-        within `memory`, and at a `time` (S, 1) where it was trained with one.
+        For a model that reconstructs fields these are observations, as many as there are. Any other model
+        takes them within `memory`, and at a `time` (S, 1) if it was trained with one.
         """
-        if isinstance(self.model, CrossLinearNO) and inputs is None:
+        as_numpy = isinstance(coords, ndarray) or isinstance(inputs, ndarray)
+        coords, inputs = _tensor(coords), _tensor(inputs)
+        if completes(self.model) and inputs is None:
             raise UserError(OBSERVE)
         coords, inputs = self._question(coords, inputs)
-        if isinstance(self.model, CrossLinearNO):
+        if completes(self.model):
             self.warn_outside(coords, "observations")
         samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
         coords = self._of_each(coords, samples)
-        if not isinstance(self.model, CrossLinearNO):
-            return Field(self, self.streamer(memory).encode(coords, inputs, time=time), time)
+        if not completes(self.model):
+            if not isinstance(self.model, Streamable):
+                raise unsupported(self.model, "queries at other points")
+            states: Any = self.streamer(memory).encode(coords, inputs, time=time)
+            return Field(self, states, samples, time, as_numpy)
         assert inputs is not None
+        seen = self._places(coords), self.scaler.inputs.encode(inputs.to(self.scaler.inputs.mean))
+        if not isinstance(self.model, Queryable):
+            return Field(self, seen, samples, None, as_numpy)
         set_matmul_precision(self.precision)
-        values = self.scaler.inputs.encode(inputs.to(self.scaler.inputs.mean))
         with torch.no_grad(), autocast(self.precision, self.device):
-            return Field(self, [self.model.encode(self._places(coords), values)])
+            return Field(self, self.model.encode(*seen), samples, None, as_numpy)
 
     def _warn_of_another_grid(self, coords: Tensor) -> None:
         """Say in the log that points are not those in whose order a model tied to a grid takes its fields."""
-        if self.coords is None or not getattr(self.model, "tied_to_grid", False):
+        if self.coords is None or fixed_grid(self.model) is None:
             return
         own, box = self.coords.to(coords), box_of(self.coords)
         near = 1e-3 * float((box[1] - box[0]).max())
@@ -243,98 +301,101 @@ class Bundle:
         """As the model takes them."""
         return self.scaler.coords.encode(points.to(self.scaler.coords.mean))
 
-    def save(self, folder: Path) -> None:
-        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
-        tensors |= {f"scaler.{name}": tensor for name, tensor in self.scaler.state_dict().items()}
-        if self.coords is not None:
-            tensors["coords"] = self.coords
-        write_tensors(folder / "model.safetensors", tensors)
-        write_json(folder / "model.json", self.card())
+    def save(self, folder: str | Path) -> None:
+        """Write `model.safetensors` and `model.json`; `load` reads them."""
+        write_bundle(Path(folder), self.parts())
 
-    def card(self) -> dict[str, Any]:
-        """All but the numbers."""
-        settings = self.model.config.model_dump(mode="json")
-        name = settings.pop("name")
-        return {
-            "format": FORMAT,
-            "recipe": self.recipe,
-            "model": {"name": name, **self.model.sizes, "settings": settings},
-            "spec": self.spec.model_dump(mode="json"),
-            "task": self.task.model_dump(mode="json"),
-            "precision": self.precision,
-            "seed": self.seed,
-            "commit": commit(),
-            "machine": machine(self.device),
-            "versions": versions(),
-        }
+    def parts(self) -> BundleParts:
+        return BundleParts(
+            model=self.model,
+            scaler=self.scaler,
+            spec=self.spec,
+            coords=self.coords,
+            recipe=self.recipe,
+            seed=self.seed,
+            precision=self.precision,
+            task=self.task,
+            aux=self.aux,
+        )
 
 
 @dataclass(frozen=True)
 class Field:
-    """Fields of S samples, each known from what was encoded; to be asked anywhere, in physical units."""
+    """Encoded fields of S samples, to be queried at any points in physical units.
+
+    `states` are what the model encoded; for a model that reconstructs fields without an encoder, the scaled
+    observations.
+    """
 
     bundle: Bundle
-    states: list[State]
+    states: Any
+    samples: int
     time: Tensor | None = None
+    as_numpy: bool = False
 
-    def query(self, points: Tensor, inputs: Tensor | None = None, *, chunk: int | None = None) -> Tensor:
-        """The outputs (S, N, C) at points (N, X), (S, N, X) of each sample; at most `chunk` points at a time.
+    def query(self, points: Any, inputs: Any = None, *, chunk: int | None = None) -> Any:
+        """Outputs (S, N, C) at points (N, X), or (S, N, X) of each sample; at most `chunk` points at a time.
 
-        A model that was trained with inputs needs them there, (S, N, C); one that completes fields does not.
+        A model trained with inputs needs them there, (S, N, C); one that reconstructs fields does not.
+        Arrays of numpy, here or when encoded, give arrays of numpy.
         """
+        found = self._query(_tensor(points), _tensor(inputs), chunk)
+        return found.numpy() if self.as_numpy else _like(found, points, inputs)
+
+    def _query(self, points: Tensor, inputs: Tensor | None, chunk: int | None) -> Tensor:
         bundle, model = self.bundle, self.bundle.model
         if chunk is not None and chunk < 1:
             raise UserError(f"chunk={chunk}: expected one point or more at a time")
         points = bundle._numbers("points", points, bundle.spec.coords, (2, 3))
         bundle.warn_outside(points)
-        points = bundle._of_each(points, len(self.states[0].value))
-        if not isinstance(model, CrossLinearNO):
+        points = bundle._of_each(points, self.samples)
+        if not completes(model):
+            positions = points if "positions" in (needs_of(model) or ()) else None
             streamer = replace(bundle.streamer(), chunk=chunk)
-            return streamer.query(points, self.states, inputs, time=self.time)
+            return streamer.query(points, self.states, inputs, time=self.time, positions=positions)
         if inputs is not None:
             raise UserError(f"{type(model).__name__} is asked at points alone: leave the inputs out")
         set_matmul_precision(bundle.precision)
         with torch.no_grad(), autocast(bundle.precision, bundle.device):
-            places = bundle._places(points).split(chunk or 2**16, dim=1)
-            answers = [model.query(part, self.states[0]).to(part.dtype) for part in places]
+            places = bundle._places(points).split(chunk or DEFAULT_CHUNK, dim=1)
+            answers = [self._at(part).to(part.dtype) for part in places]
         return torch.cat([bundle.scaler.outputs.decode(answer).cpu() for answer in answers], dim=1)
 
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names if len(names) <= FEW else (*names[:2], "…", names[-1]))
+    def _at(self, points: Tensor) -> Tensor:
+        model = self.bundle.model
+        if isinstance(model, Queryable):
+            return model.query(points, self.states)
+        return model(*self.states, points=points)
 
 
 def load(folder: str | Path, device: str = "cpu") -> Bundle:
     """The surrogate that a run left in its folder, ready to predict."""
-    folder = require(Path(folder), how=HOW)
-    card = read_json(folder / "model.json", how=HOW)
-    if not isinstance(card, dict) or "format" not in card:
-        raise UserError(f"{folder / 'model.json'} does not describe a model; {HOW}")
-    if card["format"] != FORMAT:
-        raise UserError(f"{folder} has format {card['format']}, this version reads {FORMAT}")
-    tensors = read_tensors(folder / "model.safetensors", how=HOW)
-    entry, spec = card["model"], FieldSpec.make(card["spec"])
-    sizes = {part: entry[part] for part in ("coords", "inputs", "outputs")}
-    model = MODELS[entry["name"]](**sizes, **entry["settings"])
-    task = make_task(card.get("task"))
-    scaler = Scaler.blank(task.spec(spec))
-    try:
-        model.load_state_dict(_part(tensors, "model."))
-        scaler.load_state_dict(_part(tensors, "scaler."))
-    except RuntimeError:
-        raise UserError(f"{folder}: the weights do not fit the model that model.json describes") from None
-    where = resolve_device(device)
+    parts, where = read_bundle(Path(folder)), resolve_device(device)
     return Bundle(
-        model.to(where).eval(),
-        scaler.to(where),
-        spec,
-        tensors.get("coords"),
-        card["recipe"],
-        card["seed"],
-        card["precision"],
-        task,
+        parts.model.to(where).eval(),
+        parts.scaler.to(where),
+        parts.spec,
+        parts.coords,
+        parts.recipe,
+        parts.seed,
+        parts.precision,
+        parts.task,
+        parts.aux,
     )
 
 
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+def _tensor(values: Any) -> Any:
+    """Arrays of numpy, and nested lists, as tensors that share their memory where they can."""
+    if values is None or isinstance(values, Tensor):
+        return values
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of arrays that may not be written to: nothing here does
+        return torch.as_tensor(np.ascontiguousarray(values))
+
+
+def _like(found: Tensor, *given: Any) -> Any:
+    return found.numpy() if any(isinstance(part, ndarray) for part in given) else found
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names if len(names) <= MAX_LISTED_NAMES else (*names[:2], "…", names[-1]))

@@ -1,100 +1,40 @@
-"""The spine: disk → sample → batch → model → metric, read downwards.
+"""The spine: disk → batch → model → metric, read downwards.
 
 Run folder   config.yaml, metrics.json, per_sample.csv, history.jsonl, model.safetensors + model.json,
              checkpoint/, figures/
 """
 
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import numpy as np
 import torch
-from pydantic import BeforeValidator, NonNegativeInt, SerializeAsAny, model_validator
 from torch import Tensor
 
-from linearno.bundle import Bundle
-from linearno.core.artifacts import writable_folder, write_json, write_text, write_whole
-from linearno.core.config import Config, first_difference, read_yaml, write_yaml
+from linearno.best_and_worst import write_cases
+from linearno.bundle import Bundle, load
+from linearno.core.artifacts import writable_folder, write_json, write_text
+from linearno.core.config import first_difference, read_yaml, write_yaml
 from linearno.core.device import describe
 from linearno.core.errors import UserError, require
-from linearno.core.registry import Registry
-from linearno.data import DATASETS, DataConfig, FieldData, Layout, Sample, Scaler, Splits
+from linearno.data import DATASETS, DataConfig, FieldData, Layout, Scaler, Splits, relative_l2
 from linearno.data.card import require_untouched
 from linearno.data.sources import how_to_make
-from linearno.metrics import relative_l2
-from linearno.metrics.slices import attention_rank, most_used
-from linearno.models import CONFIGS, build_model
-from linearno.models.cross_linearno import CrossLinearNOConfig
-from linearno.nn import ModelConfig
-from linearno.training import (
-    TASKS,
-    Completion,
-    EpochRecord,
-    Task,
-    Timed,
-    TrainingConfig,
-    fit,
-    parallel,
-)
-from linearno.training.fit import hold_out, require_trainable
+from linearno.metrics import norms
+from linearno.metrics.cost import count_flops
+from linearno.models import build_model
+from linearno.ops import backend
+from linearno.run_config import RunConfig
+from linearno.training import EpochRecord, Task, TrainingConfig, fit, parallel
+from linearno.training.checkpoint import Checkpoints
+from linearno.training.fit import hold_out, require_output, require_trainable
 from linearno.training.history import read_history
-from linearno.training.predict import draw_for_test, scores
+from linearno.training.predict import call_arguments, draw_for_test, scores
 from linearno.training.summary import by_field, mean_field_error, summary
 
 log = logging.getLogger(__name__)
-
-
-def _chosen(field: str, kind: Callable[[str], type[Config]]) -> BeforeValidator:
-    """Read a part of the configuration as the class that its own `name` asks for."""
-
-    def choose(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        if "name" not in value:
-            raise UserError(f"{field}.name: missing; it says which {field} is meant")
-        try:
-            return kind(value["name"]).make(value)
-        except UserError as error:
-            raise UserError(f"{field}.{error}" if ": " in str(error) else str(error)) from None
-
-    return BeforeValidator(choose)
-
-
-class RunConfig(Config):
-    """All that determines a run. The device is not part of it: a run may move."""
-
-    recipe: str
-    seed: NonNegativeInt = 0
-    data: Annotated[SerializeAsAny[DataConfig], _chosen("data", lambda name: DATASETS[name].config)]
-    model: Annotated[SerializeAsAny[ModelConfig], _chosen("model", CONFIGS.__getitem__)]
-    task: Annotated[SerializeAsAny[Task], _chosen("task", TASKS.__getitem__)] = Task()
-    training: TrainingConfig
-
-    @model_validator(mode="after")
-    def _model_fits_task(self) -> "RunConfig":
-        timed, tells = isinstance(self.task, Timed), getattr(self.model, "time", False)
-        if timed != tells:
-            does = "asks for frames by their time" if timed else "knows no times"
-            raise ValueError(f"task={self.task.name} {does}: set model.time={'true' if timed else 'false'}")
-        completes = isinstance(self.model, CrossLinearNOConfig)
-        if isinstance(self.task, Completion) != completes:
-            fits = "task.name=completion" if completes else "model.name=cross-linearno"
-            raise ValueError(f"task={self.task.name} does not fit model={self.model.name}: set {fits}")
-        return self
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
-
-
-Recipe = Callable[[], RunConfig]
-RECIPES: Registry[Recipe] = Registry("recipe")
 
 
 def run(
@@ -103,17 +43,15 @@ def run(
     device: torch.device,
     on_epoch: Callable[[EpochRecord], None] | None = None,
 ) -> dict[str, Any]:
-    """Train, evaluate once on test in physical units, and write the run folder; or go on with one.
+    """Train, evaluate once on test in physical units, and write the run folder; or resume one.
 
     Inside `parallel.processes` all processes call this together; all get the metrics, the first one writes.
     """
     refuse_another_run(folder, config)
     splits = open_splits(config.data)  # disk → samples
-    config.task.require_packed(splits.train)
     bundle = untrained(config, splits)
-    require_trainable(bundle.model, splits.train, config.training, config.task)
     if parallel.writes():
-        write_yaml(writable_folder(folder) / "config.yaml", config)  # all is well: the folder is ours
+        write_yaml(writable_folder(folder) / "config.yaml", config)  # all checks are done
     fit(  # never sees test
         bundle.model,
         bundle.scaler,
@@ -124,6 +62,8 @@ def run(
         folder=folder,
         fingerprint=config.fingerprint,
         task=config.task,
+        metric=next(iter(config.metrics.values())),
+        loss=config.benchmark.loss,
         on_epoch=on_epoch,
     )
     if parallel.writes():
@@ -132,13 +72,19 @@ def run(
 
 
 def untrained(config: RunConfig, splits: Splits) -> Bundle:
-    """The model with its first weights, and scaling fitted on what is trained on, only."""
+    """The model with initial weights, scaling fitted on the training samples, and every check passed."""
     torch.manual_seed(config.seed)
+    config.task.require_packed(splits.train)
     seen, _ = hold_out(splits.train, config.training.validation, config.seed)
     asked = config.task.spec(splits.train.spec)  # what one call of the model takes and gives
     scaler = Scaler.fit(asked, config.task.example(seen.everything(), asked))
     coords = splits.train.coords if splits.train.shared else None
-    return make_bundle(config, Layout(splits.train.spec, coords), scaler)
+    bundle = make_bundle(config, Layout(splits.train.spec, coords), scaler)
+    if config.init_from is not None:
+        bundle = warm_start(bundle, Path(config.init_from))
+    require_trainable(bundle.model, splits.train, config.training, config.task, config.benchmark.loss)
+    require_output(bundle.model, bundle.scaler, splits.train, config.training, config.task)
+    return bundle
 
 
 def make_bundle(config: RunConfig, layout: Layout, scaler: Scaler) -> Bundle:
@@ -155,8 +101,50 @@ def make_bundle(config: RunConfig, layout: Layout, scaler: Scaler) -> Bundle:
     )
 
 
+def warm_start(bundle: Bundle, folder: Path) -> Bundle:
+    """Start from the weights of another run: those with the same name and shape.
+
+    Its scaling is kept if both have the same fields, since the weights were trained with it.
+    """
+    source = load(folder)
+    theirs, ours = source.model.state_dict(), bundle.model.state_dict()
+    taken = {name: theirs[name] for name in ours if name in theirs and theirs[name].shape == ours[name].shape}
+    if not taken:
+        raise UserError(f"init_from={folder}: none of its weights has a name and shape of this model")
+    bundle.model.load_state_dict(ours | taken)
+    log.info("init_from: %d of %d tensors come from %s", len(taken), len(ours), folder)
+    for name in sorted(ours.keys() - taken.keys())[:5]:
+        log.info("init_from: %s starts afresh", name)
+    parts = ("coords", "inputs", "outputs", "scaled")
+    if all(getattr(source.asked, part) == getattr(bundle.asked, part) for part in parts):
+        bundle.scaler.load_state_dict(source.scaler.state_dict())
+        log.info("init_from: the scaling of %s is kept", folder)
+    return bundle
+
+
+def extend_run(folder: Path, epochs: int) -> RunConfig:
+    """Prepare a finished run for more epochs; the configuration to continue it with.
+
+    Weights, optimiser state and history are kept. The schedule continues at the same step of the longer one:
+    with `schedule=constant` the result equals that of an uninterrupted run.
+    """
+    config = open_run(folder)
+    done = len(read_history(folder / "history.jsonl"))
+    if done < config.training.epochs:
+        raise UserError(
+            f"{folder} has done {done} of {config.training.epochs} epochs: finish it with "
+            f"`linearno train {folder}` before it gets more"
+        )
+    training = config.training.model_copy(update={"epochs": config.training.epochs + epochs})
+    longer = config.model_copy(update={"training": training})
+    checkpoints = Checkpoints(folder / "checkpoint", config.fingerprint, config.checkpoint_settings)
+    checkpoints.extend(longer.fingerprint, longer.checkpoint_settings)
+    write_yaml(folder / "config.yaml", longer)
+    return longer
+
+
 def refuse_another_run(folder: Path, config: RunConfig) -> None:
-    """A folder that holds a run of another configuration is refused before any work."""
+    """Refuse a folder that holds a run of another configuration, before any work."""
     path = folder / "config.yaml"
     if path.exists() and (there := read_yaml(path, RunConfig)) != config:
         what = first_difference(there.model_dump(mode="json"), config.model_dump(mode="json"))
@@ -166,7 +154,7 @@ def refuse_another_run(folder: Path, config: RunConfig) -> None:
 
 
 def open_splits(config: DataConfig) -> Splits:
-    """In memory; generated ones only as they were made, for a run says which they are."""
+    """Load both splits. Generated sets must match the hashes on their card."""
     splits = DATASETS[config.name].open(config)
     if splits.source.startswith("generated"):
         require_untouched(config.root, how=how_to_make(config.name, config.root))
@@ -182,23 +170,27 @@ def open_run(folder: Path) -> RunConfig:
 
 
 def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) -> dict[str, Any]:
-    """Score the test split in physical units, one value a sample; write the numbers and the cases."""
-    if bundle.spec.scaled != splits.test.spec.scaled:
+    """Score the test split in physical units, one value per sample; write the numbers and the cases."""
+    test, task = splits.test, config.task
+    if bundle.spec.scaled != test.spec.scaled:
         raise UserError(f"{folder} does not know the scaling of its data: import its weights with --data")
     began = time.perf_counter()
-    predictions = bundle.answer(splits.test, batch=config.training.eval_batch)
+    predictions = bundle.answer(test, batch=config.training.eval_batch)
     seconds = time.perf_counter() - began
-    task, names = config.task, list(dict.fromkeys([config.task.metric, "relative_l2"]))
-    errors = {name: scores(name, predictions, splits.test) for name in names}
+    measures = config.metrics | {"relative_l2": config.metrics.get("relative_l2", relative_l2)}
+    errors = {name: scores(metric, predictions, test) for name, metric in measures.items()}
+    first = next(iter(measures))
     metrics = {
         "split": "test",
-        "samples": len(splits.test),
-        "metric": task.metric,
+        "samples": len(test),
+        "metric": first,
         **{name: summary(values) for name, values in errors.items()},
-        **_over_time(task, predictions, splits.test.targets),
+        **_over_time(task, predictions, test.targets),
         **by_field(task, predictions, splits),
-        "mean_field": {name: mean_field_error(splits, name) for name in names},
+        "summaries": {name: float(of(predictions, test)) for name, of in config.benchmark.summaries.items()},
+        "mean_field": {name: mean_field_error(splits, metric) for name, metric in measures.items()},
         "parameters": sum(weight.numel() for weight in bundle.model.parameters()),
+        "flops": _flops(bundle, test),
         "seconds": {
             "train": sum(record.seconds for record in read_history(folder / "history.jsonl")),
             "evaluate": seconds,
@@ -213,82 +205,29 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
         write_json(folder / "metrics.json", metrics)
         rows = zip(*(values.tolist() for values in errors.values()), strict=True)
         lines = [",".join([str(i), *(f"{error:.9g}" for error in row)]) + "\n" for i, row in enumerate(rows)]
-        write_text(folder / "per_sample.csv", ",".join(["sample", *names]) + "\n" + "".join(lines))
-        batch = config.training.eval_batch
-        write_cases(
-            folder / "figures" / "cases.npz", bundle, splits.test, predictions, errors[task.metric], batch
-        )
+        write_text(folder / "per_sample.csv", ",".join(["sample", *errors]) + "\n" + "".join(lines))
+        batch, cases = config.training.eval_batch, folder / "figures" / "cases.npz"
+        write_cases(cases, bundle, test, predictions, errors[first], batch)
     return metrics
 
 
 def _over_time(task: Task, predictions: Tensor, targets: Tensor) -> dict[str, Any]:
-    """Of frames also the error of each: the mean over the samples, in the order of time."""
+    """The error of each frame, where outputs are frames: the mean over the samples, in order of time."""
     if task.frame is None:
         return {}
     pairs = zip(predictions.split(task.frame, -1), targets.split(task.frame, -1), strict=True)
-    return {"relative_l2_by_frame": [relative_l2(*pair).mean().item() for pair in pairs]}
+    return {"relative_l2_by_frame": [norms.relative_l2(*pair).mean().item() for pair in pairs]}
 
 
-def write_cases(
-    path: Path, bundle: Bundle, test: FieldData, predictions: Tensor, errors: Tensor, batch: int = 1
-) -> None:
-    """The numbers behind the pictures: best, median and worst case, and the slices of the median one.
-
-    Of a completed field instead of its slices the points that were observed in each case. Cases of different
-    sizes stand one after another, with their offsets.
-    """
-    order = errors.argsort()
-    index = order[torch.tensor([0, (len(order) - 1) // 2, -1])]
-    case = test.batch(index)
-    fields = {
-        "coords": case.coords,
-        "targets": case.targets,
-        "predictions": replace(test, targets=predictions).batch(index).targets,
-    }
-    if case.inputs is not None:
-        fields["inputs"] = case.inputs
-    if case.segments is not None:
-        fields = {name: part[0] for name, part in fields.items()} | {"offsets": case.segments}
-    arrays = {"sample": index, "error": errors[index], **fields}
-    if test.spec.grid is not None:
-        arrays["grid"] = torch.tensor(test.spec.grid)  # of these data: a run may be asked on a finer one
-    if isinstance(bundle.task, Completion):
-        drawn = (
-            draw_for_test(bundle.task, test.coords.shape[-2], bundle.seed, int(i) // batch) for i in index
-        )
-        arrays["observed"] = torch.stack([points for points in drawn if points is not None])
-    else:
-        arrays |= _slice_maps(bundle, test.batch(index[1:2]))
-    plain = {name: tensor.cpu().numpy() for name, tensor in arrays.items()}
-
-    def write(temporary: Path) -> None:
-        with temporary.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **plain)
-
-    write_whole(path, write)
-
-
-@torch.no_grad()
-def _slice_maps(bundle: Bundle, sample: Sample) -> dict[str, Tensor]:
-    sample, scaler = bundle.task.call(sample).to(bundle.device), bundle.scaler
-    when = {} if sample.time is None else {"time": sample.time}
-    layers = bundle.model.slice_weights(
-        scaler.coords.encode(sample.coords), scaler.encode_inputs(sample.inputs), **when
-    )
-    maps: dict[str, list[Tensor]] = {}
-    for phi, psi in ((phi[0], psi[0]) for phi, psi in layers):  # H N M
-        found = {
-            "phi_dominant": phi.argmax(dim=-1).to(torch.uint16),
-            "psi_dominant": psi.argmax(dim=-1).to(torch.uint16),
-            "phi_slice": most_used(phi),
-            "psi_slice": most_used(psi),
-            "rank": attention_rank(phi, psi),
-        }
-        for name, tensor in found.items():
-            maps.setdefault(name, []).append(tensor)
-    return {name: torch.stack(parts) for name, parts in maps.items()} | {
-        "slices": torch.tensor(phi.shape[-1])
-    }
+def _flops(bundle: Bundle, test: FieldData) -> int:
+    """Floating-point operations of one call of the model, for the first test sample."""
+    model, scaler, device = bundle.model, bundle.scaler, bundle.device
+    drawn = draw_for_test(bundle.task, test.coords.shape[-2], bundle.seed, 0)
+    batch = test.batch(torch.zeros(1, dtype=torch.int64)).to(device)
+    call = bundle.task.call(batch, None if drawn is None else drawn.to(device))
+    coords, inputs = scaler.coords.encode(call.coords), scaler.encode_inputs(call.inputs)
+    with backend("plain"):
+        return count_flops(model, coords, inputs, **call_arguments(model, scaler, call))
 
 
 def _protocol(training: TrainingConfig) -> str:

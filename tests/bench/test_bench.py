@@ -28,7 +28,7 @@ from linearno.core.errors import UserError
 from linearno.core.records import read_record, write_record
 from linearno.data import ElasticityConfig, FieldSpec
 from linearno.experiment import run
-from linearno.models import CONFIGS
+from linearno.models import MODELS
 from linearno.recipes import RECIPES
 from linearno.report.blocks import precision_table, train_table
 from linearno.training import LossConfig, Rollout, Task, TrainingConfig
@@ -45,7 +45,7 @@ def case():
         name="tiny",
         spec=FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",), grid=(5, 6), scaled=("outputs",)),
         points=30,
-        model=CONFIGS["linearno"].make(settings),
+        model=MODELS["linearno"].config.make(settings),
         training=TrainingConfig(batch=2, weight_decay=0.5, loss=LossConfig(gradient_weight=0.1)),
         recipe="darcy/linearno",
         flops=10**6,

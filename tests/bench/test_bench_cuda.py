@@ -6,7 +6,7 @@ import torch
 from linearno.bench import AttentionShape, Effort, StepCase, bench_attention, bench_step, measure_ceilings
 from linearno.bench.step import plain_step
 from linearno.data import FieldSpec
-from linearno.models import CONFIGS
+from linearno.models import MODELS
 from linearno.training import TrainingConfig
 
 pytestmark = [
@@ -19,7 +19,7 @@ CASE = StepCase(
     name="tiny",
     spec=FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",)),
     points=200,
-    model=CONFIGS["linearno"].make({"width": 32, "depth": 2, "heads": 2, "slices": 8}),
+    model=MODELS["linearno"].config.make({"width": 32, "depth": 2, "heads": 2, "slices": 8}),
     training=TrainingConfig(batch=2),
 )
 

@@ -15,7 +15,7 @@ from linearno import LinearNO, load
 from linearno.bundle import Bundle
 from linearno.core.config import override, write_yaml
 from linearno.core.registry import Registry
-from linearno.data import FieldSpec, Sample, Scaler
+from linearno.data import Batch, FieldSpec, Scaler
 from linearno.recipes import RECIPES
 from linearno.recipes.gallery import Exhibit
 from linearno.serve import predict_mesh, query_mesh
@@ -25,7 +25,7 @@ from tests.data.mesh_examples import SET, TINY, plane
 
 def test_a_model_of_arrays_finds_its_inputs_on_a_mesh_by_their_names(tmp_path):
     spec = FieldSpec(coords=("x", "y"), inputs=("p",), outputs=("q", "T"), scaled=("inputs",))
-    samples = Sample(torch.rand(2, 30, 2), torch.rand(2, 30, 1), torch.rand(2, 30, 2))
+    samples = Batch(torch.rand(2, 30, 2), torch.rand(2, 30, 1), torch.rand(2, 30, 2))
     model = LinearNO(coords=2, inputs=1, outputs=2, width=8, depth=1, heads=2, slices=4)
     Bundle(model, Scaler.fit(spec, samples), spec, None, "elasticity/linearno", 0).save(tmp_path / "run")
     write_yaml(tmp_path / "run" / "config.yaml", RECIPES["elasticity/linearno"]())

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from linearno.core.errors import UserError
-from linearno.data import FieldData, FieldSpec, Sample
+from linearno.data import Batch, FieldData, FieldSpec
 
 SPEC = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",))
 SIZES = [5, 1, 17, 8]
@@ -12,10 +12,10 @@ SIZES = [5, 1, 17, 8]
 
 def meshes(sizes=SIZES, inputs=True):
     torch.manual_seed(0)
-    return [Sample(torch.rand(n, 2), torch.rand(n, 1) if inputs else None, torch.rand(n, 1)) for n in sizes]
+    return [Batch(torch.rand(n, 2), torch.rand(n, 1) if inputs else None, torch.rand(n, 1)) for n in sizes]
 
 
-def assert_same(found: Sample, expected: list[Sample]):
+def assert_same(found: Batch, expected: list[Batch]):
     assert found.segments.tolist() == [0, *torch.tensor([len(s.coords) for s in expected]).cumsum(0).tolist()]
     assert found.size == len(expected)
     for part in ("coords", "inputs", "targets"):

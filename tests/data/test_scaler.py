@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from linearno.data import FieldSpec, Sample, Scaler
+from linearno.data import Batch, FieldSpec, Scaler
 from linearno.data.scaler import Standardise
 
 SPEC = FieldSpec(coords=("x",), inputs=("a", "b"), outputs=("u",), scaled=("inputs", "outputs"))
 
 
-def batch(seed: int, samples: int = 7) -> Sample:
+def batch(seed: int, samples: int = 7) -> Batch:
     rng = torch.Generator().manual_seed(seed)
     coords, inputs, targets = (torch.randn(samples, 33, c, generator=rng) for c in (1, 2, 1))
-    return Sample(coords, 5 + torch.tensor([1.0, 1e-3]) * inputs, 100 * targets - 3)
+    return Batch(coords, 5 + torch.tensor([1.0, 1e-3]) * inputs, 100 * targets - 3)
 
 
 @pytest.mark.parametrize("dim", ["2d", "3d"])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from linearno.core.randomness import torch_generator
-from linearno.data import FieldData, FieldSpec, Sample
+from linearno.data import Batch, FieldData, FieldSpec
 from linearno.data.subsample import draw_points, points_of
 
 SPEC = FieldSpec(coords=("x",), inputs=("a",), outputs=("u",))
@@ -52,7 +52,7 @@ def test_a_batch_of_kept_points_holds_these_points(form):
     torch.manual_seed(0)
     sizes = [9, 9, 9] if form != "packed" else [4, 9, 6]
     coords = [torch.rand(sizes[0], 1)] * 3 if form == "shared" else [torch.rand(n, 1) for n in sizes]
-    samples = [Sample(x, torch.rand(len(x), 1), torch.rand(len(x), 1)) for x in coords]
+    samples = [Batch(x, torch.rand(len(x), 1), torch.rand(len(x), 1)) for x in coords]
     if form == "packed":
         data = FieldData.pack(SPEC, samples)
     else:
@@ -70,7 +70,7 @@ def test_a_batch_of_kept_points_holds_these_points(form):
 
 
 def test_each_sample_knows_its_points_and_its_surface():
-    samples = [Sample(torch.rand(n, 1), torch.rand(n, 1), torch.rand(n, 1)) for n in (4, 9)]
+    samples = [Batch(torch.rand(n, 1), torch.rand(n, 1), torch.rand(n, 1)) for n in (4, 9)]
     marks = [torch.rand(n) > 0.5 for n in (4, 9)]
     packed = FieldData.pack(SPEC, samples, marks)
     fields = torch.rand(2, 5, 1), torch.rand(2, 5, 1)

@@ -14,7 +14,8 @@ from torch.export.passes import move_to_device_pass
 
 from linearno import CrossLinearNO, LinearNO, Transolver, load
 from linearno.bundle import Bundle
-from linearno.data import FieldSpec, Sample, Scaler
+from linearno.data import Batch, FieldSpec, Scaler
+from linearno.exchange import export_run
 from linearno.exchange.ports import ports_of
 from linearno.training import Rollout, Task, Timed
 from tests.commands import linearno, refused
@@ -46,7 +47,7 @@ def bundle_of(model, spec: FieldSpec, task: Task | None = None, coords: torch.Te
         values = torch.randn(4, 30, len(names), generator=generator)
         return 3 + values * (1 + torch.arange(len(names))) if names else None
 
-    sample = Sample(some(asked.coords), some(asked.inputs), some(asked.outputs))
+    sample = Batch(some(asked.coords), some(asked.inputs), some(asked.outputs))
     return Bundle(model, Scaler.fit(asked, sample), spec, coords, "test/small", 0, task=task)
 
 
@@ -202,15 +203,20 @@ def test_a_file_that_disagrees_is_not_left_behind(tmp_path):
 def test_what_cannot_be_exported_is_named_before_any_work(tmp_path, monkeypatch):
     run = tmp_path / "run"
     assert "does not exist" in refused("export", run, "--format", "torch")
-    unified = {"ref": 2, "place": "positions", "box": [[0, 1], [0, 1]]}
-    bundle_of(LinearNO(coords=2, inputs=1, outputs=1, unified=unified, **SMALL), DARCY).save(run)
-    assert "needs positions=" in refused("export", run, "--format", "torch")
+    bundle_of(LinearNO(coords=2, inputs=1, outputs=1, **SMALL), DARCY).save(run)
     assert "ends in .pt2" in refused("export", run, "--format", "torch", "-o", tmp_path / "model.onnx")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     said = refused("export", run, "--format", "onnx")
     assert "onnxscript is not installed; run: pip install 'linearno[export]'" in said
     assert sorted(path.name for path in run.iterdir()) == ["model.json", "model.safetensors"]
     assert linearno("export", run, "--format", "keras")[0] == 2
+
+
+def test_a_model_that_takes_raw_positions_gets_them_in_the_exported_file(tmp_path):
+    unified = {"ref": 2, "place": "positions", "box": [[0, 1], [0, 1]]}
+    bundle_of(LinearNO(coords=2, inputs=1, outputs=1, unified=unified, **SMALL), DARCY).save(tmp_path)
+    exported = export_run(tmp_path, tmp_path / "model.pt2", "torch")
+    assert exported.difference == pytest.approx(0, abs=1e-6)
 
 
 def test_each_field_has_a_name_of_its_own_that_python_can_say():

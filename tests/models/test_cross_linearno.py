@@ -12,7 +12,7 @@ from linearno.nn import layers
 from linearno.nn.layers import add_norm
 from linearno.ops import merge
 from linearno.ops.pointwise import Stream
-from linearno.recipes.published import model_config
+from linearno.recipes import RECIPES
 
 SMALL = {"width": 24, "depth": 2, "heads": 3, "slices": 5}
 BURGERS = FieldSpec(coords=("x", "t"), inputs=("u observed",), outputs=("u",))
@@ -117,10 +117,10 @@ def test_every_parameter_learns():
     assert not [name for name, weight in model.named_parameters() if weight.grad is None]
 
 
-@pytest.mark.parametrize(("sizes", "count"), [("burgers", 474_097), ("burgers-paper", 860_209)])
+@pytest.mark.parametrize(("sizes", "count"), [("linearno", 474_097), ("linearno-paper", 860_209)])
 def test_the_published_sizes_have_the_published_number_of_parameters(sizes, count):
     """The second by the closed form: no weights of the paper's own sizes were published."""
-    config = model_config("cross-linearno", sizes)
+    config = RECIPES[f"burgers20/{sizes}"]().model
     model = build_model(config, BURGERS)
     assert sum(weight.numel() for weight in model.parameters()) == count
     c, d, m, r = config.width, config.width // config.heads, config.slices, config.mlp_ratio
@@ -156,5 +156,5 @@ def test_bad_observations_are_named_in_one_line():
 
 def test_a_grid_of_the_data_is_no_concern_of_this_model():
     spec = FieldSpec(coords=("x", "t"), inputs=("u observed",), outputs=("u",), grid=(4, 6))
-    model = build_model(model_config("cross-linearno", "burgers"), spec)
+    model = build_model(RECIPES["burgers20/linearno"]().model, spec)
     assert model(torch.rand(1, 5, 2), torch.rand(1, 5, 1), points=torch.rand(1, 24, 2)).shape == (1, 24, 1)

@@ -5,7 +5,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from linearno.metrics.cost import flops, flops_saved
-from linearno.models import shape_of
 from linearno.recipes.efficiency import build, efficiency
 from linearno.recipes.published import BENCHMARKS
 
@@ -51,9 +50,9 @@ def test_the_closed_form_counts_what_a_model_does(name):
     """
     published = BENCHMARKS["elasticity"]
     model, n = build(name, published), published.points
-    shape = shape_of(model, n)
+    shape = model.cost_shape(n)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(torch.rand(1, n, 2))
     scores = 2 * shape.depth * n * shape.width * shape.slices
-    expected = flops(name, shape) + (scores if name == "transolver" else -flops_saved(shape))
+    expected = flops(shape) + (scores if name == "transolver" else -flops_saved(shape))
     assert counter.get_total_flops() == pytest.approx(expected, rel=1e-9)

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from linearno import LinearNO
-from linearno.data import FieldData, FieldSpec, Sample, Scaler
+from linearno.data import Batch, FieldData, FieldSpec, Scaler
 from linearno.training import LossConfig, TrainingConfig, fit
 
 SPEC = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",), scaled=("inputs", "outputs"))
@@ -15,10 +15,10 @@ SOME = TrainingConfig(  # 9 meshes to train on: steps of 4, 4 and 1
 )
 
 
-def mesh(points: int, generator: torch.Generator, kind=torch.float32) -> Sample:
+def mesh(points: int, generator: torch.Generator, kind=torch.float32) -> Batch:
     """u = 3 + a² x at random points."""
     coords, inputs = (torch.rand(points, c, generator=generator, dtype=kind) for c in (2, 1))
-    return Sample(coords, inputs, 3 + inputs.square() * coords[:, :1])
+    return Batch(coords, inputs, 3 + inputs.square() * coords[:, :1])
 
 
 def packed_data(sizes=SIZES, kind=torch.float32) -> FieldData:

@@ -9,8 +9,7 @@ import torch.distributed as dist
 
 from linearno import LinearNO, Transolver
 from linearno.core.artifacts import write_tensors
-from linearno.data import FieldData, FieldSpec, Scaler
-from linearno.metrics import relative_l2, relative_mae
+from linearno.data import Batch, FieldData, FieldSpec, Scaler, relative_l2, relative_mae
 from linearno.ops import sharded
 from linearno.streaming import Streamer
 from linearno.training import LossConfig, Timed, TrainingConfig, fit, parallel
@@ -29,8 +28,8 @@ MODELS = {
 }
 CUTS = {2: [30], 3: [3, 22]}  # where the points are cut: parts of very different size
 LOSSES = {
-    "relative_l2": lambda p, y: relative_l2(p, y).sum(),
-    "relative_mae": lambda p, y: relative_mae(p, y).sum(),
+    "relative_l2": lambda p, batch: relative_l2(p, batch).sum(),
+    "relative_mae": lambda p, batch: relative_mae(p, batch).sum(),
     "mse": make_loss(LossConfig(kind="mse"), None),
 }
 
@@ -60,7 +59,7 @@ def answers(name: str, loss: str, asked, group=None) -> dict[str, torch.Tensor]:
     coords, inputs = coords.requires_grad_(), inputs.requires_grad_()
     with sharded(group):
         out = model(coords, inputs)
-        value = LOSSES[loss](out, truth)
+        value = LOSSES[loss](out, Batch(truth, None, truth))
         value.backward()
     weights = {f"weight.{key}": w.grad for key, w in model.named_parameters() if w.grad is not None}
     for gradient in weights.values() if group else ():

@@ -7,6 +7,7 @@ import torch
 from linearno.core.errors import UserError
 from linearno.ops import backend
 from linearno.training.losses import LossConfig, central_differences, make_loss
+from tests.truths import batch_of
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "losses.npz"
@@ -27,20 +28,20 @@ def darcy(published):
 
 def test_without_a_gradient_term_it_is_the_published_relative_l2(darcy, published):
     prediction, truth, _ = darcy
-    loss = make_loss(LossConfig(), None)(prediction, truth)
+    loss = make_loss(LossConfig(), None)(prediction, batch_of(truth))
     assert loss.item() == pytest.approx(published["darcy/l2"].item(), rel=1e-6)
 
 
 def test_the_gradient_term_is_the_published_one(darcy, published):
     prediction, truth, grid = darcy
-    plain = make_loss(LossConfig(), grid)(prediction, truth)
-    both = make_loss(LossConfig(gradient_weight=1.0), grid)(prediction, truth)
+    plain = make_loss(LossConfig(), grid)(prediction, batch_of(truth))
+    both = make_loss(LossConfig(gradient_weight=1.0), grid)(prediction, batch_of(truth))
     assert (both - plain).item() == pytest.approx(published["darcy/deriv"].item(), rel=1e-6)
 
 
 def test_the_darcy_loss_and_its_gradient_are_the_published_ones(darcy, published):
     prediction, truth, grid = darcy
-    loss = make_loss(LossConfig(gradient_weight=0.1), grid)(prediction, truth)
+    loss = make_loss(LossConfig(gradient_weight=0.1), grid)(prediction, batch_of(truth))
     assert loss.item() == pytest.approx(published["darcy/loss"].item(), rel=1e-6)
     loss.backward()
     expected = published["darcy/grad_pred"].unsqueeze(-1)
@@ -68,7 +69,7 @@ def test_central_differences_of_a_plane_are_its_slopes_inside():
 def test_the_spacing_cancels_in_the_relative_norm(darcy):
     prediction, truth, grid = darcy
     published, true = (
-        make_loss(LossConfig(gradient_weight=0.1, spacing=spacing), grid)(prediction, truth)
+        make_loss(LossConfig(gradient_weight=0.1, spacing=spacing), grid)(prediction, batch_of(truth))
         for spacing in ("1/s", "1/(s-1)")
     )
     torch.testing.assert_close(published, true)
@@ -76,8 +77,8 @@ def test_the_spacing_cancels_in_the_relative_norm(darcy):
 
 def test_mean_is_the_sum_over_the_batch_size(darcy):
     prediction, truth, grid = darcy
-    total = make_loss(LossConfig(gradient_weight=0.1), grid)(prediction, truth)
-    mean = make_loss(LossConfig(gradient_weight=0.1, reduction="mean"), grid)(prediction, truth)
+    total = make_loss(LossConfig(gradient_weight=0.1), grid)(prediction, batch_of(truth))
+    mean = make_loss(LossConfig(gradient_weight=0.1, reduction="mean"), grid)(prediction, batch_of(truth))
     torch.testing.assert_close(mean * len(truth), total)
 
 
@@ -100,7 +101,7 @@ def test_the_fused_loss_is_the_plain_one(grid, channels, reduction):
     loss, found = make_loss(config, grid), []
     for how in ("plain", "kernel"):
         with backend(how):
-            value = loss(guess, truth)
+            value = loss(guess, batch_of(truth))
         found.append((value.detach(), *torch.autograd.grad(value, guess)))
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-7)
 
@@ -111,7 +112,7 @@ def test_a_perfect_guess_has_no_loss_and_no_gradient():
     truth[:, 1:-1, 1:-1] = 1  # zero on the border, which the slopes of a guess take to be so
     guess = truth.flatten(1, 2).clone().requires_grad_()
     with backend("kernel"):
-        value = make_loss(LossConfig(gradient_weight=0.1), (6, 6))(guess, truth.flatten(1, 2))
+        value = make_loss(LossConfig(gradient_weight=0.1), (6, 6))(guess, batch_of(truth.flatten(1, 2)))
     value.backward()
     assert value.item() == 0
     assert not guess.grad.any()
@@ -124,7 +125,8 @@ def test_the_loss_of_a_packed_batch_is_the_sum_over_its_meshes(how):
     loss, found = make_loss(LossConfig(), None), []
     pairs = list(zip(guess.split([3, 1, 36], 1), truth.split([3, 1, 36], 1), strict=True))
     with backend(how):
-        for value in (loss(guess, truth, torch.tensor([0, 3, 4, 40])), sum(loss(*pair) for pair in pairs)):
+        whole = loss(guess, batch_of(truth, torch.tensor([0, 3, 4, 40])))
+        for value in (whole, sum(loss(one, batch_of(other)) for one, other in pairs)):
             found.append((value, *torch.autograd.grad(value, guess)))
     torch.testing.assert_close(*found)
 
@@ -135,11 +137,11 @@ def test_a_scaled_loss_is_the_same_in_any_unit():
     unit = torch.tensor([1e5, 1e-3], dtype=torch.float64)
     scale = truth.flatten(0, 1).std(dim=0)
     config = LossConfig(scaled=True)
-    one = make_loss(config, None, scale)(prediction, truth)
-    other = make_loss(config, None, scale * unit)(prediction * unit, truth * unit)
+    one = make_loss(config, None, scale)(prediction, batch_of(truth))
+    other = make_loss(config, None, scale * unit)(prediction * unit, batch_of(truth * unit))
     torch.testing.assert_close(one, other)
-    plain = make_loss(LossConfig(), None)(prediction * unit, truth * unit)
-    large = make_loss(LossConfig(), None)(prediction[..., :1], truth[..., :1])
+    plain = make_loss(LossConfig(), None)(prediction * unit, batch_of(truth * unit))
+    large = make_loss(LossConfig(), None)(prediction[..., :1], batch_of(truth[..., :1]))
     torch.testing.assert_close(plain, large)  # without a scale the larger unit is all that counts
 
 
@@ -150,8 +152,8 @@ def test_what_is_not_known_adds_nothing_to_a_loss_and_has_no_gradient(segments):
     prediction.requires_grad_()
     known = torch.rand(truth.shape) > 0.4
     partial = truth.where(known, torch.nan)
-    loss = make_loss(LossConfig(), None, partial=True)(prediction, partial, segments)
-    expected = make_loss(LossConfig(), None)(prediction * known, truth * known, segments)
+    loss = make_loss(LossConfig(), None, partial=True)(prediction, batch_of(partial, segments))
+    expected = make_loss(LossConfig(), None)(prediction * known, batch_of(truth * known, segments))
     torch.testing.assert_close(loss, expected)
     loss.backward()
     assert prediction.grad.isfinite().all()

@@ -34,6 +34,9 @@ def test_kernels_are_compiled_together_once_and_not_for_a_single_batch(monkeypat
         sys.modules["linearno.training.predict"], "compile_ahead", lambda work, device: calls.append(work())
     )
     model, scaler, data = made()
+    predict(model, scaler, data, batch=5, device=CPU)
+    assert calls == []  # whose layers are not known to be kernels alone
+    model.fused_parameters = True
     first = predict(model, scaler, data, batch=13, device=CPU)
     assert calls == []
     for _ in range(2):

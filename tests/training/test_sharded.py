@@ -13,7 +13,7 @@ from test_parallel import TORCHRUN, free_port, losses, tensors
 from linearno import LinearNO
 from linearno.core.artifacts import read_json
 from linearno.core.errors import UserError
-from linearno.data import FieldData, FieldSpec, Sample
+from linearno.data import Batch, FieldData, FieldSpec
 from linearno.experiment import run
 from linearno.ops import State, merge_ranks
 from linearno.training import Completion, LossConfig, Task, TrainingConfig, parallel
@@ -99,7 +99,7 @@ def test_outside_a_group_a_state_stays_as_it_is():
 def test_what_needs_more_than_points_is_not_sharded():
     sizes = {"coords": 2, "inputs": 1, "outputs": 1, "width": 8, "depth": 1, "heads": 2, "slices": 3}
     config, free = TrainingConfig(shards=2), LinearNO(**sizes)
-    meshes = [Sample(torch.rand(n, 2), torch.rand(n, 1), torch.rand(n, 1)) for n in (4, 5)]
+    meshes = [Batch(torch.rand(n, 2), torch.rand(n, 1), torch.rand(n, 1)) for n in (4, 5)]
     spec = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",))
     data = FieldData(spec, *(part[None] for part in meshes[0][:3]))
     require_shardable(free, config, Task(), data)

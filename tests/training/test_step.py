@@ -75,9 +75,9 @@ def test_bf16_ends_with_the_network_and_the_loss_is_fp32():
     model.register_forward_hook(lambda module, given, answer: seen.append(answer.dtype))
     scaler = Scaler.fit(SPEC, data.everything())
 
-    def loss(prediction, truth, segments=None):
+    def loss(prediction, batch):
         seen.append(prediction.dtype)
-        return (prediction - truth).square().sum()
+        return (prediction - batch.targets).square().sum()
 
     batch = data.batch(torch.arange(2)).to(CPU)
     train_step(

@@ -8,7 +8,7 @@ import torch
 from linearno import CrossLinearNO, LinearNO
 from linearno.core.errors import UserError
 from linearno.core.randomness import torch_generator
-from linearno.data import FieldData, FieldSpec, Sample, Scaler
+from linearno.data import Batch, FieldData, FieldSpec, Scaler
 from linearno.metrics import relative_l2
 from linearno.nn import roll_out
 from linearno.training import Completion, Rollout, Task, Timed, TrainingConfig, fit
@@ -18,6 +18,7 @@ from linearno.training.losses import LossConfig, make_loss
 from linearno.training.predict import answer, draw_for_test, predict
 from linearno.training.schedule import Schedule
 from linearno.training.tasks import IN_TRAINING
+from tests.truths import batch_of
 
 CPU = torch.device("cpu")
 FRAMES = FieldSpec(coords=("x", "y"), inputs=("w1", "w2", "w3"), outputs=("w4", "w5", "w6", "w7"))
@@ -25,13 +26,13 @@ FIELD = FieldSpec(coords=("x", "t"), outputs=("u",))
 LOSS = make_loss(LossConfig(), None)
 
 
-def trajectories(samples: int = 2, points: int = 9) -> Sample:
+def trajectories(samples: int = 2, points: int = 9) -> Batch:
     generator = torch.Generator().manual_seed(0)
 
     def draw(channels: int) -> torch.Tensor:
         return torch.randn(samples, points, channels, generator=generator, dtype=torch.float64)
 
-    return Sample(draw(2), draw(3), draw(4))
+    return Batch(draw(2), draw(3), draw(4))
 
 
 def network(outputs: int = 1) -> LinearNO:
@@ -55,7 +56,7 @@ def test_teacher_forcing_as_one_batch_has_the_loss_and_gradient_of_one_step_afte
     frames, total = batch.inputs, 0.0
     for step in range(4):  # as published: predict, sum the loss, go on from the true frame
         truth = batch.targets[..., step : step + 1]
-        total = total + LOSS(model(batch.coords, frames), truth)
+        total = total + LOSS(model(batch.coords, frames), batch_of(truth))
         frames = torch.cat([frames[..., 1:], truth], dim=-1)
     at_once = LOSS(*Rollout().train(asking(model), batch, None))
     torch.testing.assert_close(at_once, total, rtol=1e-12, atol=0)
@@ -68,7 +69,7 @@ def test_without_a_teacher_the_gradient_goes_through_the_whole_rollout():
     frames, total = batch.inputs, 0.0
     for step in range(4):
         frame = model(batch.coords, frames)
-        total = total + LOSS(frame, batch.targets[..., step : step + 1])
+        total = total + LOSS(frame, batch_of(batch.targets[..., step : step + 1]))
         frames = torch.cat([frames[..., 1:], frame], dim=-1)
     free = LOSS(*Rollout(forcing="none").train(asking(model), batch, None))
     torch.testing.assert_close(free, total, rtol=1e-12, atol=0)
@@ -81,7 +82,7 @@ def test_pushforward_goes_on_from_predictions_but_its_gradient_ends_at_each_step
     with torch.no_grad():
         known = torch.cat([batch.inputs, model.rollout(batch.coords, batch.inputs, 3)], dim=-1)
     steps = [model(batch.coords, known[..., step : step + 3]) for step in range(4)]
-    total = sum(LOSS(frame, batch.targets[..., i : i + 1]) for i, frame in enumerate(steps))
+    total = sum(LOSS(frame, batch_of(batch.targets[..., i : i + 1])) for i, frame in enumerate(steps))
     pushed = LOSS(*Rollout(forcing="pushforward").train(asking(model), batch, None))
     torch.testing.assert_close(pushed, total, rtol=1e-12, atol=0)
     for one, other in zip(gradients(model, pushed), gradients(model, total), strict=True):
@@ -103,7 +104,7 @@ def test_a_rollout_of_several_channels_keeps_them_together():
     frames = torch.tensor([0.0, 10.0, 1.0, 11.0]).expand(1, 5, 4)
     rolled = roll_out(lambda known: known[..., -2:] + 1, frames, 3)
     assert rolled[0, 0].tolist() == [2, 12, 3, 13, 4, 14]
-    windows = Rollout(channels=2).windows(Sample(torch.zeros(1, 5, 1), frames, rolled))
+    windows = Rollout(channels=2).windows(Batch(torch.zeros(1, 5, 1), frames, rolled))
     assert windows.inputs[:, 0].tolist() == [[0, 10, 1, 11], [1, 11, 2, 12], [2, 12, 3, 13]]
     assert windows.targets[:, 0].tolist() == [[2, 12], [3, 13], [4, 14]]
 
@@ -148,11 +149,11 @@ def test_a_timed_batch_asks_each_sample_for_a_frame_of_its_own_and_in_the_end_fo
     assert len({tuple(order.tolist()) for order in draws.T}) > 1
     assert torch.equal(draws, task.draws((4, 9, 10), 3, 1))
     batch, asked = data.batch(torch.arange(4)), []
-    prediction, truth = task.train(lambda sample: asked.append(sample) or sample.targets, batch, draws[0])
+    prediction, seen = task.train(lambda sample: asked.append(sample) or sample.targets, batch, draws[0])
     for sample, frame in enumerate(draws[0].tolist()):
         assert asked[0].time[sample].item() == frame / 4
-        torch.testing.assert_close(truth[sample], batch.targets[sample, :, 2 * frame : 2 * frame + 2])
-    assert torch.equal(prediction, truth)
+        torch.testing.assert_close(seen.targets[sample], batch.targets[sample, :, 2 * frame : 2 * frame + 2])
+    assert torch.equal(prediction, seen.targets)
 
 
 def test_all_frames_at_once_have_the_loss_and_gradient_of_the_frames_one_by_one():
@@ -357,7 +358,9 @@ def test_training_draws_new_points_at_every_step_and_the_same_ones_when_resumed(
 def test_the_squared_error_is_the_mean_over_points_and_channels():
     prediction, truth = torch.randn(2, 5, 3), torch.randn(2, 5, 3)
     loss = make_loss(LossConfig(kind="mse", reduction="mean"), None)
-    torch.testing.assert_close(loss(prediction, truth), torch.nn.functional.mse_loss(prediction, truth))
+    torch.testing.assert_close(
+        loss(prediction, batch_of(truth)), torch.nn.functional.mse_loss(prediction, truth)
+    )
     with pytest.raises(UserError, match="gradient_weight=0"):
         make_loss(LossConfig(kind="mse", gradient_weight=0.1), (5, 1))
 
@@ -383,5 +386,5 @@ def test_a_rollout_needs_a_step_and_a_direct_task_changes_nothing():
         network().rollout(torch.rand(1, 3, 2), torch.rand(1, 3, 3), 0)
     batch = trajectories()
     assert Task().spec(FRAMES) == FRAMES
-    assert Task().train(lambda asked: asked.targets, batch, None) == (batch.targets, batch.targets)
+    assert Task().train(lambda asked: asked.targets, batch, None) == (batch.targets, batch)
     assert relative_l2(batch.targets, batch.targets).max() == 0

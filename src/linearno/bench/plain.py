@@ -5,6 +5,7 @@ Axes: B batch, N points, H heads, D head width, M slices, W width.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -12,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from linearno.core.errors import UserError
-from linearno.models.linearno import LinearNOConfig
-from linearno.nn import PointTransformer, skeleton
+from linearno.nn import skeleton
 
 
 def plain_attention(
@@ -136,10 +136,10 @@ class PlainLinearNO(nn.Module):
         return self.head(self.norm(h))
 
 
-def plain_twin(model: PointTransformer) -> PlainLinearNO:
+def plain_twin(model: Any) -> PlainLinearNO:
     """The write-up of a LinearNO of this package, with the same settings, weights and device."""
     cfg, unified, points = model.config, model.unified, model.grid_points
-    if not isinstance(cfg, LinearNOConfig) or cfg.tied or cfg.mix != "identity":
+    if cfg.name != "linearno" or cfg.tied or cfg.mix != "identity":
         raise UserError(f"the plain write-up is of the published LinearNO, not of {cfg}")
     plain = PlainLinearNO(
         features=model.features,
@@ -149,7 +149,7 @@ def plain_twin(model: PointTransformer) -> PlainLinearNO:
         heads=cfg.heads,
         slices=cfg.slices,
         mlp_ratio=cfg.mlp_ratio,
-        grid=cfg.require_grid() if cfg.stem == "conv" else None,
+        grid=cfg.grid if cfg.stem == "conv" else None,
         clamp=cfg.temperature,
         merge_layers=cfg.merge_layers,
         distances=None if unified is None or points is None else unified(points),
@@ -159,7 +159,7 @@ def plain_twin(model: PointTransformer) -> PlainLinearNO:
     return plain.to(model.placeholder.device)
 
 
-def same_order(model: PointTransformer) -> Iterator[nn.Parameter]:
+def same_order(model: Any) -> Iterator[nn.Parameter]:
     """Our parameters in the order in which the write-up declares its own."""
     yield model.placeholder
     yield from model.lift.parameters()

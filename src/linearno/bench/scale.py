@@ -17,8 +17,8 @@ from linearno.bench.timing import Work, peak_mib, resident_mib
 from linearno.core.device import Precision
 from linearno.core.records import Record, new_record
 from linearno.data import FieldSpec
-from linearno.models import CONFIGS, build_model
-from linearno.nn import PointTransformer
+from linearno.models import MODELS, build_model
+from linearno.nn.protocol import Streamable
 from linearno.streaming import Plan, Streamer
 from linearno.training import TrainingConfig
 
@@ -46,10 +46,11 @@ class Setup:
             return cls(device, width=256, depth=8, memory="100GB", precision="bf16", repeats=repeats)
         return cls(device, width=128, depth=4, memory="2GB", precision="fp32", repeats=repeats)
 
-    def model(self) -> PointTransformer:
+    def model(self) -> Streamable:
         torch.manual_seed(0)
-        built = build_model(CONFIGS["linearno"].make(self.sizes), SPEC).to(self.device)
-        assert isinstance(built, PointTransformer)
+        config = MODELS["linearno"].config.make(self.sizes)
+        built = build_model(config, SPEC).to(self.device)
+        assert isinstance(built, Streamable)
         return built
 
     @property
@@ -168,7 +169,7 @@ def bench_train(id: str, points: int, setup: Setup) -> Record:
         name="scale",
         spec=SPEC,
         points=points,
-        model=CONFIGS["linearno"].make(setup.sizes),
+        model=MODELS["linearno"].config.make(setup.sizes),
         training=TrainingConfig(batch=1, recompute=True, capture=False),
     )
     steps: list[Work] = []

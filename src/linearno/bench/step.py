@@ -14,9 +14,9 @@ from linearno.bench.plain import plain_twin
 from linearno.bench.timing import Ceilings, Contestant, Effort, Work, compete, graphed
 from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.core.records import Record, new_record
-from linearno.data import FieldData, FieldSpec, Sample, Scaler
+from linearno.data import Batch, FieldData, FieldSpec, Scaler
 from linearno.models import build_model
-from linearno.nn import ModelConfig, PointTransformer
+from linearno.nn import ModelConfig
 from linearno.training import Task, TrainingConfig
 from linearno.training.engine import Engine
 from linearno.training.fit import on_device, start
@@ -39,7 +39,7 @@ class StepCase:
     alone: bool = False  # too large for the write-up
     task: Task = field(default_factory=Task)
 
-    def batch(self, device: torch.device) -> Sample:
+    def batch(self, device: torch.device) -> Batch:
         generator = torch.Generator().manual_seed(0)
 
         def draw(fields: tuple[str, ...]) -> Tensor:
@@ -47,15 +47,13 @@ class StepCase:
             return torch.rand(size, generator=generator).to(device)
 
         inputs = draw(self.spec.inputs) if self.spec.inputs else None
-        return Sample(draw(self.spec.coords), inputs, draw(self.spec.outputs))
+        return Batch(draw(self.spec.coords), inputs, draw(self.spec.outputs))
 
-    def build(self, device: torch.device) -> PointTransformer:
+    def build(self, device: torch.device) -> nn.Module:
         torch.manual_seed(0)
-        built = build_model(self.model, self.task.spec(self.spec)).to(device)
-        assert isinstance(built, PointTransformer)
-        return built
+        return build_model(self.model, self.task.spec(self.spec)).to(device)
 
-    def scaler(self, batch: Sample) -> Scaler:
+    def scaler(self, batch: Batch) -> Scaler:
         asked = self.task.spec(self.spec)
         return Scaler.fit(asked, self.task.example(batch, asked))
 
@@ -137,12 +135,12 @@ def plain_step(
         capturable=graph,
     )
 
-    def ask(asked: Sample) -> Tensor:
+    def ask(asked: Batch) -> Tensor:
         out = model(scaler.coords.encode(asked.coords), scaler.encode_inputs(asked.inputs))
         return scaler.outputs.decode(out.to(asked.targets.dtype))
 
     def loss_of(coords: Tensor, inputs: Tensor | None, targets: Tensor) -> Tensor:
-        return loss_fn(*case.task.train(ask, Sample(coords, inputs, targets), None))
+        return loss_fn(*case.task.train(ask, Batch(coords, inputs, targets), None))
 
     measure = cast(Callable[..., Tensor], torch.compile(loss_of, dynamic=False) if compiled else loss_of)
 

@@ -8,10 +8,10 @@ from typing import Any
 from linearno.core.artifacts import read_json, sha256
 from linearno.core.errors import UserError
 from linearno.core.records import Record
-from linearno.data import DataConfig
+from linearno.data import DataConfig, metric_title
 from linearno.data.card import CARD, read_card
-from linearno.experiment import RECIPES, RunConfig, open_run
-from linearno.training import WORDS
+from linearno.experiment import open_run
+from linearno.run_config import RECIPES, RunConfig
 
 PUBLISHED = {
     "darcy/linearno": 0.0050,
@@ -56,7 +56,7 @@ def record_of_run(folder: Path, id: str | None = None) -> Record:
     """The mean relative L2 that a run reached on test, and where it comes from."""
     config = open_run(folder)
     metrics, card = (_facts(folder / name) for name in ("metrics.json", "model.json"))
-    metric = config.task.metric
+    metric = next(iter(config.metrics))
     try:
         settings = config.model_dump(mode="json")
         settings["data"].pop("root")  # where the data lay is nobody's business
@@ -64,7 +64,7 @@ def record_of_run(folder: Path, id: str | None = None) -> Record:
             {
                 "id": id or run_id(config),
                 "value": metrics[metric]["mean"],
-                "unit": WORDS[metric],
+                "unit": metric_title(metric),
                 "against": _against(config, metrics),
                 "recipe": config.recipe,
                 "epochs": config.training.epochs,

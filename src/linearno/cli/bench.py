@@ -20,7 +20,6 @@ from linearno.core.errors import UserError
 from linearno.core.records import Record
 from linearno.data import FieldSpec
 from linearno.metrics.cost import flops
-from linearno.models import shape_of
 from linearno.recipes import RECIPES
 from linearno.recipes.efficiency import build
 from linearno.recipes.published import BENCHMARKS, OTHERS, model_config
@@ -224,7 +223,7 @@ def step_case(name: str) -> StepCase:
         scaled=("inputs", "outputs") if frames == 1 else (),
     )
     with torch.device("meta"):
-        sizes = shape_of(build("linearno", published), published.points)
+        sizes = build("linearno", published).cost_shape(published.points)
     return StepCase(
         name=name,
         spec=spec,
@@ -233,6 +232,6 @@ def step_case(name: str) -> StepCase:
         task=config.task if config else Task(),
         training=config.training if config else STEPS[name],
         recipe=config.recipe if config else None,
-        flops=frames * flops("linearno", sizes),
+        flops=frames * flops(sizes),
         alone=name == "million",
     )

@@ -11,7 +11,8 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from linearno.cli.shared import console, progress_bar, user_errors, words_for
+from linearno.cli.shared import console, progress_bar, user_errors
+from linearno.core.durations import format_duration
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark
 from linearno.data.card import CARD, Card, array_name, open_array, read_card
@@ -74,7 +75,7 @@ def _how(name: str, benchmark: Benchmark, root: Path) -> str:
     ways = []
     if benchmark.generate:
         options, seconds = _way(benchmark, root)
-        took = words_for(seconds / _cores())
+        took = format_duration(seconds / _cores())
         ways.append(f"linearno data generate {name} {options} (about {took} on {_cores()} cores)")
     if benchmark.published:
         ways.append(f"or the published {', '.join(benchmark.published)}")
@@ -190,9 +191,9 @@ def _within_reach(each: float, sizes: dict[str, int], workers: int) -> tuple[dic
     small = {split: max(2, round(PATIENCE / 2 / whole * count)) for split, count in sizes.items()}
     some = sum(small.values())
     return small, (
-        f"all {total:,} samples would take about {words_for(each * total / workers)} on {workers} cores; "
-        f"making {some} in about {words_for(each * some / workers)}. For all: --full, or --device cuda on "
-        "a GPU"
+        f"all {total:,} samples would take about {format_duration(each * total / workers)} on {workers} "
+        f"cores; making {some} in about {format_duration(each * some / workers)}. For all: --full, or "
+        "--device cuda on a GPU"
     )
 
 

@@ -12,10 +12,10 @@ from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
 from linearno.cli.train import run_with_bar, stops_politely
 from linearno.core.config import override
 from linearno.data import DATASETS
-from linearno.experiment import RunConfig
 from linearno.recipes import RECIPES
 from linearno.recipes.demo import DATA, RESOLUTION
 from linearno.report import write_report
+from linearno.run_config import RunConfig
 
 MODELS = ("linearno", "transolver")
 

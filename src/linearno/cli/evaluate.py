@@ -6,31 +6,34 @@ from typing import Annotated
 import typer
 
 from linearno.bundle import load
-from linearno.cli.shared import DeviceOption, RunArgument, console, user_errors
+from linearno.cli.shared import DeviceOption, ImportOption, RunArgument, console, user_errors
 from linearno.core.config import override
+from linearno.data import metric_title
 from linearno.experiment import evaluate as evaluate_run
 from linearno.experiment import open_run, open_splits
-from linearno.training import WORDS
+from linearno.models import import_definitions
 
 
 def evaluate(
     run: RunArgument,
     root: Annotated[Path | None, typer.Option(help="folder of the data, where it has moved")] = None,
     device: DeviceOption = "auto",
+    imports: ImportOption = None,
 ) -> None:
     """Score a run on its test split, in physical units, and write metrics.json and per_sample.csv anew.
 
     Example:  linearno evaluate runs/darcy-linearno
     """
     with user_errors():
-        config = open_run(run)
+        import_definitions(imports or [])
         bundle = load(run, device)
+        config = open_run(run)
         data = config.data if root is None else override(config.data, [f"root={root}"])
         metrics = evaluate_run(bundle, config, open_splits(data), run)
         metric = metrics["metric"]
         error = metrics[metric]
         console.print(f"{metrics['samples']} test samples; {metrics['data']}")
         for name in ("mean", "median", "std", "max"):
-            console.print(f"{WORDS[metric]} {name:>6}  {error[name]:.6g}")
+            console.print(f"{metric_title(metric)} {name:>6}  {error[name]:.6g}")
         for step, value in enumerate(metrics.get("relative_l2_by_frame", []), start=1):
             console.print(f"relative L2 of step {step:>2}  {value:.6g}")

@@ -18,9 +18,10 @@ from linearno.core.device import resolve_device
 from linearno.core.errors import UserError
 from linearno.core.records import Record, write_record
 from linearno.data import DATASETS
-from linearno.experiment import RunConfig, refuse_another_run
+from linearno.experiment import refuse_another_run
 from linearno.recipes.gallery import GALLERY, ROOT
 from linearno.report import Shown, write_gallery, write_report, write_strips
+from linearno.run_config import RunConfig
 from linearno.training import Interrupted
 
 PAGE = "index.html"

@@ -1,32 +1,47 @@
 """`linearno models`: which architectures there are, and their settings."""
 
+import re
 from typing import Annotated
 
 import typer
+from pydantic.fields import FieldInfo
 from rich.table import Table
 
-from linearno.cli.shared import console, user_errors
-from linearno.models import CONFIGS, MODELS
+from linearno.cli.shared import ImportOption, console, user_errors
+from linearno.models import MODELS, import_definitions
 
 
 def models(
     name: Annotated[
         str | None, typer.Argument(help="show the settings of one", autocompletion=lambda: list(MODELS))
     ] = None,
+    imports: ImportOption = None,
 ) -> None:
     """Name the models, or the settings of one; each can be changed with `train --set model.FIELD=VALUE`.
 
     Example:  linearno models linearno
     """
     with user_errors():
+        import_definitions(imports or [])
         if name is None:
             table = Table("name", "what it is", box=None, pad_edge=False)
             for each in MODELS:
-                table.add_row(each, (MODELS[each].__doc__ or "").splitlines()[0])
+                table.add_row(each, MODELS[each].summary)
             console.print(table)
             return
-        table = Table("setting", "default", "type", box=None, pad_edge=False)
-        for field, info in CONFIGS[name].model_fields.items():
-            kind = str(info.annotation).replace("typing.", "").removeprefix("<class '").removesuffix("'>")
-            table.add_row(field, str(info.default), kind.replace("linearno.nn.settings.", ""))
+        found = MODELS[name]
+        table = Table("setting", "default", "type", "meaning", box=None, pad_edge=False)
+        meanings = found.documented()
+        for field, info in found.config.model_fields.items():
+            if field != "name":
+                default = "required" if info.is_required() else str(info.default)
+                table.add_row(field, default, _type_name(info), meanings.get(field, ""))
+        console.print(found.summary)
         console.print(table)
+
+
+def _type_name(info: FieldInfo) -> str:
+    """The annotation as one would write it, with the bounds that pydantic took out of it."""
+    kind = str(info.annotation).replace("typing.", "").removeprefix("<class '").removesuffix("'>")
+    bounds = "".join(f", {bound}" for bound in info.metadata)
+    return re.sub(r"\b(?:\w+\.)+(?=[A-Z])", "", kind) + bounds.replace("Gt(gt=0)", "> 0")

@@ -15,7 +15,8 @@ from linearno.cli.meshes import (
     is_mesh_question,
     predict_meshes,
 )
-from linearno.cli.shared import DeviceOption, RunArgument, console, progress_bar, user_errors, words_for
+from linearno.cli.shared import DeviceOption, RunArgument, console, progress_bar, user_errors
+from linearno.core.durations import format_duration
 from linearno.data.arrays import Question, read_question, require_array_file, write_arrays
 from linearno.training import Completion, Timed
 
@@ -104,7 +105,7 @@ def _answer(bundle: Bundle, asked: Question, steps: int | None, memory: str | No
     at_once = frames if isinstance(task, Timed) else 1
     plan = streamer.plan(points.shape[-2], at_once)
     calls = samples * frames // at_once
-    console.print(f"{plan}; about {words_for(calls * streamer.seconds(plan))}")
+    console.print(f"{plan}; about {format_duration(calls * streamer.seconds(plan))}")
     with progress_bar("points", calls * plan.passes * plan.points) as advance:
         last = 0
 

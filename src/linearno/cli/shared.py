@@ -27,6 +27,14 @@ DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
 OutOption = Annotated[
     Path | None, typer.Option(help="write records into this folder (results); only print by default")
 ]
+ImportOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="FILE.py",
+        help="a Python file (or module) that defines models or benchmarks of your own; may be repeated",
+    ),
+]
 RunArgument = Annotated[Path, typer.Argument(help="a run folder, as `linearno train` writes it")]
 
 
@@ -71,11 +79,3 @@ def progress_bar(description: str, total: int) -> Iterator[Advance]:
             progress.update(task, advance=n, description=description)
 
         yield advance
-
-
-def words_for(seconds: float) -> str:
-    """A time, such as 12 s, 3.4 min or 1.2 h."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds > 1.5 * size:
-            return f"{seconds / size:.2g} {unit}"
-    return f"{max(1, round(seconds))} s"

@@ -9,22 +9,28 @@ from typing import Annotated, Any
 
 import typer
 
-from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
+from linearno.cli.shared import DeviceOption, ImportOption, console, progress_bar, user_errors
 from linearno.cli.track import tensorboard
 from linearno.core.config import override, read_yaml, yaml_values
 from linearno.core.device import describe, resolve_device
+from linearno.core.durations import format_duration
+from linearno.core.errors import UserError
+from linearno.data import metric_title
 from linearno.data.cases_config import read_dataset
-from linearno.experiment import RunConfig, run
+from linearno.experiment import extend_run, open_run, run
+from linearno.models import import_definitions
 from linearno.recipes import RECIPES
 from linearno.recipes.cases import cases_run
-from linearno.training import WORDS, EpochRecord, Interrupted, parallel
+from linearno.run_config import RunConfig
+from linearno.training import EpochRecord, Interrupted, parallel
 
 
 def train(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="a recipe's name (see `linearno recipes`), a dataset.yaml, or the config.yaml of a run",
+            help="BENCHMARK/MODEL or another recipe (see `linearno recipes`), a dataset.yaml, a run folder "
+            "to continue, or its config.yaml",
             autocompletion=lambda: list(RECIPES),
         ),
     ],
@@ -34,11 +40,19 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="run folder; runs/RECIPE by default")] = None,
     device: DeviceOption = "auto",
+    more_epochs: Annotated[
+        int | None,
+        typer.Option("--more-epochs", min=1, help="train a finished run folder for so many epochs more"),
+    ] = None,
+    init_from: Annotated[
+        Path | None, typer.Option("--init-from", help="start from the weights of this run folder")
+    ] = None,
+    imports: ImportOption = None,
     track: Annotated[Path | None, typer.Option(help="also log the curves to this TensorBoard folder")] = None,
 ) -> None:
     """Fit a recipe, score it once on the test split, and write a run folder.
 
-    Stop it with Ctrl-C whenever you like: the same command goes on where it stopped.
+    Stop it with Ctrl-C whenever you like: the same command resumes where it stopped.
 
     Example:  linearno train darcy/linearno
 
@@ -46,25 +60,57 @@ def train(
 
     Your own simulations:  linearno init simulations/  and then  linearno train dataset.yaml
 
+    A model in a file of your own:  linearno train darcy/mynet --import mynet.py
+
+    Longer:  linearno train runs/darcy-linearno --more-epochs 100
+
+    Fine-tune:  linearno train pipe/linearno --init-from runs/darcy-linearno
+
     On two GPUs:  torchrun --nproc-per-node 2 -m linearno train darcy/linearno
     """
     with user_errors(), stops_politely(), parallel.processes(device) as own_device:
         if not parallel.writes():
             console.quiet = True
             logging.disable(logging.WARNING)
-        config = override(open_recipe(recipe), set_ or [])
-        folder = out or Path("runs") / config.recipe.replace("/", "-")
+        import_definitions(imports or [])
+        config, folder = planned_run(recipe, set_ or [], out, more_epochs, init_from)
         metrics = run_with_bar(config, folder, str(own_device), track if parallel.writes() else None)
         metric = metrics["metric"]
         error, baseline = metrics[metric], metrics["mean_field"][metric]
         console.print(
-            f"test {WORDS[metric]} {error['mean']:.4g} "
+            f"test {metric_title(metric)} {error['mean']:.4g} "
             f"(median {error['median']:.4g}, max {error['max']:.4g}) on {metrics['samples']} samples; "
             f"the mean field alone gives {baseline:.4g}"
         )
         for name, found in metrics.get("relative_l2_by_field", {}).items():
             console.print(f"  {name}: {found['mean']:.4g}; its mean alone gives {found['mean_field']:.4g}")
         console.print(f"run folder: {folder}   next: linearno report {folder}")
+
+
+def planned_run(
+    name: str, changes: list[str], out: Path | None, more_epochs: int | None, init_from: Path | None
+) -> tuple[RunConfig, Path]:
+    """The configuration and the folder of a run to start, resume or extend."""
+    folder = Path(name) if Path(name).is_dir() else None
+    if folder is None:
+        if more_epochs is not None:
+            raise UserError(f"--more-epochs continues a finished run: give its folder, not {name!r}")
+        config = open_recipe(name)
+    elif changes or out is not None or init_from is not None:
+        raise UserError(
+            f"{folder} is a run with a configuration of its own: leave --set, --out and --init-from out, or "
+            f"start another with {folder / 'config.yaml'}"
+        )
+    else:
+        return open_run(folder) if more_epochs is None else extend_run(folder, more_epochs), folder
+    started = [] if init_from is None else [f"init_from={_quoted(str(init_from))}"]
+    config = override(config, [*changes, *started])
+    return config, out or Path("runs") / config.recipe.replace("/", "-")
+
+
+def _quoted(text: str) -> str:
+    """As a YAML string, whatever it looks like."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def open_recipe(name: str) -> RunConfig:
@@ -89,6 +135,13 @@ def run_with_bar(config: RunConfig, folder: Path, device: str, track: Path | Non
             validation = "" if record.validation is None else f"  validation {record.validation:.4g}"
             advance(record.epoch - done, f"{config.recipe}  loss {record.loss:.4g}{validation}")
             done = record.epoch
+            if not console.is_terminal:
+                left = format_duration(record.seconds * (config.training.epochs - record.epoch))
+                console.print(
+                    f"epoch {record.epoch}/{config.training.epochs}  loss {record.loss:.4g}{validation}  "
+                    f"lr {record.lr:.3g}  {record.seconds:.2f} s, about {left} left",
+                    soft_wrap=True,
+                )
             log(record)
 
         return run(config, folder, where, on_epoch)

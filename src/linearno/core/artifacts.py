@@ -75,6 +75,15 @@ def read_tensors(path: Path, *, how: str) -> dict[str, torch.Tensor]:
         raise UserError(f"{path} is truncated or not a safetensors file; {how}") from None
 
 
+def tensor_shapes(path: Path, *, how: str) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the tensors in a safetensors file, from its header alone."""
+    try:
+        with safe_open(require(path, how=how), framework="pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError:
+        raise UserError(f"{path} is truncated or not a safetensors file; {how}") from None
+
+
 def writable_folder(path: Path) -> Path:
     """`path`, made if need be; an error now rather than after hours of work if it cannot be written."""
     try:

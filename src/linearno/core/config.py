@@ -18,6 +18,10 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
+    def defaults_of(self, part: str, name: str) -> dict[str, Any] | None:
+        """Fields of `part` if it were another one, called `name`; None where that is not known."""
+        return None
+
     @classmethod
     def make(cls: type[C], values: Mapping[str, Any]) -> C:
         """The config with these values; what is wrong with them comes out as one line."""
@@ -53,14 +57,27 @@ def _owner(config: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseMode
 
 
 def override(config: C, changes: Iterable[str]) -> C:
-    """`config` with each `dotted.field=value` applied; values are read as YAML and checked by type."""
+    """`config` with each `dotted.field=value` applied; values are read as YAML and checked by type.
+
+    `PART.name=NAME` comes first and replaces the fields of that part by the defaults of what NAME is, where
+    `config.defaults_of` knows them.
+    """
     values = config.model_dump(mode="json")
-    for change in changes:
-        path, equals, text = change.partition("=")
-        if not equals:
-            raise UserError(f"--set {change}: expected FIELD=VALUE, for example training.epochs=50")
-        _assign(values, path.strip().split("."), _parse(change, text))
+    parsed = [_parse_change(change) for change in changes]
+    for path, value in sorted(parsed, key=lambda change: change[0][-1] != "name"):
+        part = values.get(path[0])
+        if path[1:] == ["name"] and isinstance(part, dict) and part.get("name") not in (None, value):
+            values[path[0]] = config.defaults_of(path[0], str(value)) or {**part, "name": value}
+        else:
+            _assign(values, path, value)
     return type(config).make(values)
+
+
+def _parse_change(change: str) -> tuple[list[str], Any]:
+    path, equals, text = change.partition("=")
+    if not equals:
+        raise UserError(f"--set {change}: expected FIELD=VALUE, for example training.epochs=50")
+    return path.strip().split("."), _parse(change, text)
 
 
 def _parse(change: str, text: str) -> Any:

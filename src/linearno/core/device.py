@@ -48,7 +48,7 @@ def keep_freed_memory() -> None:
     glibc returns memory to the system above a threshold that follows the largest block it saw freed, up to
     32 MiB; one such block, freed untouched, raises it for good. Elsewhere this does nothing.
     """
-    torch.empty(2**25 - 2**16, dtype=torch.uint8)
+    torch.empty(2**25 - 2**16, dtype=torch.uint8, device="cpu")
 
 
 def describe(device: torch.device) -> str:

@@ -1,18 +1,29 @@
-"""A name for each model, dataset and recipe. One decorator, one good error."""
+"""A name for each model, benchmark and recipe. One decorator, one good error."""
 
+import logging
 from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
-from linearno.core.errors import entry
+from linearno.core.errors import UserError, entry
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Names to entries. A duplicate raises when it is made; a miss names its neighbours."""
+    """Names to entries. A duplicate raises when it is made; a miss names its neighbours.
 
-    def __init__(self, kind: str):
-        self.kind = kind
+    Args:
+        kind: what an entry is called in errors.
+        plugins: entry-point group in which installed packages announce modules that register entries; they
+            are imported at the first look-up.
+        hint: what else to try, added to the error for an unknown name.
+    """
+
+    def __init__(self, kind: str, *, plugins: str | None = None, hint: str = ""):
+        self.kind, self.hint = kind, hint
+        self._plugins = plugins
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -25,10 +36,26 @@ class Registry(Generic[T]):
         return add
 
     def __getitem__(self, name: str) -> T:
-        return entry(self.kind, name, self._entries)
+        self._load_plugins()
+        try:
+            return entry(self.kind, name, self._entries)
+        except UserError as error:
+            raise UserError(f"{error}; {self.hint}" if self.hint else str(error)) from None
 
     def __iter__(self) -> Iterator[str]:
+        self._load_plugins()
         return iter(sorted(self._entries))
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
+        self._load_plugins()
         return name in self._entries
+
+    def _load_plugins(self) -> None:
+        if self._plugins is None:
+            return
+        group, self._plugins = self._plugins, None
+        for point in entry_points(group=group):
+            try:
+                point.load()
+            except Exception as error:  # code of other packages must not break this one
+                log.warning("plugin %s = %s does not load: %s", point.name, point.value, error)

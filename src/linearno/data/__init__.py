@@ -1,7 +1,23 @@
 """Samples, what they hold, how they are scaled, and the benchmarks they come from."""
 
+import pkgutil
+from importlib import import_module
+
 from linearno.data.airfoil import AirfoilConfig
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
+from linearno.data.benchmark import (
+    DATASETS,
+    METRICS,
+    Benchmark,
+    DataConfig,
+    FieldData,
+    Layout,
+    PerSample,
+    Splits,
+    Variant,
+    metric_title,
+    relative_l2,
+    relative_mae,
+)
 from linearno.data.box import box_of, outside
 from linearno.data.burgers import BurgersConfig
 from linearno.data.cases_config import CasesConfig
@@ -12,12 +28,18 @@ from linearno.data.navier_stokes import NavierStokesConfig
 from linearno.data.observe import draw_observed, observed_count
 from linearno.data.pipe import PipeConfig
 from linearno.data.plasticity import PlasticityConfig
-from linearno.data.sample import FieldSpec, Sample
+from linearno.data.sample import Batch, FieldSpec
 from linearno.data.scaler import Scaler
+
+for _module in pkgutil.iter_modules(__path__):  # a benchmark is one file
+    if not _module.ispkg:
+        import_module(f"{__name__}.{_module.name}")
 
 __all__ = [
     "DATASETS",
+    "METRICS",
     "AirfoilConfig",
+    "Batch",
     "Benchmark",
     "BurgersConfig",
     "CasesConfig",
@@ -28,14 +50,18 @@ __all__ = [
     "FieldSpec",
     "Layout",
     "NavierStokesConfig",
+    "PerSample",
     "PipeConfig",
     "PlasticityConfig",
-    "Sample",
     "Scaler",
     "Splits",
+    "Variant",
     "box_of",
     "draw_observed",
     "generate_cases",
+    "metric_title",
     "observed_count",
     "outside",
+    "relative_l2",
+    "relative_mae",
 ]

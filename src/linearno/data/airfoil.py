@@ -11,7 +11,7 @@ from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits, Variant
 from linearno.data.curved import (
     Curved,
     curved_problems,
@@ -175,6 +175,18 @@ DATASETS.register("airfoil")(
         open=open_airfoil,
         verify=partial(curved_problems, AIRFOIL, _require_shape, _read_published),
         generate=generator(RECIPE),
+        protocol={"batch": 4, "weight_decay": 1e-5, "precision": "bf16", "checkpoint_seconds": 30},
+        models={
+            "linearno": Variant(
+                settings={"stem": "conv", "merge_layers": 2},
+                summary="LinearNO: AdamW, one-cycle to 1e-3, batches of 4, gradients clipped at 1; unscaled.",
+            ),
+            "transolver": Variant(
+                settings={"stem": "conv"},
+                training={"clip": 0.1},
+                summary="Transolver: as LinearNO, gradients clipped at 0.1.",
+            ),
+        },
         resolution=RESOLUTION,
         layout=airfoil_layout,
         outputs=("Q",),

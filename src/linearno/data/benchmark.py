@@ -1,7 +1,8 @@
 """What a benchmark is: a config, a way to open its splits, a way to make its files."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -12,7 +13,8 @@ from torch import Tensor
 from linearno.core.config import Config
 from linearno.core.errors import UserError
 from linearno.core.registry import Registry
-from linearno.data.sample import FieldSpec, Sample
+from linearno.data.sample import Batch, FieldSpec, is_edges
+from linearno.metrics import norms
 from linearno.ops.segments import offsets_of, sizes_of
 
 
@@ -35,8 +37,20 @@ class FieldData:
     """A split in memory: `coords` (N, X) shared by all samples or (S, N, X) of each; fields (S, N, C).
 
     With `offsets` (S + 1,) it is packed: meshes of different sizes one after another, coords (T, X) and
-    fields (T, C) with T = Σ N_i, sample i the points offsets[i]:offsets[i+1]. `surface` marks the points of a
-    surface: bool, shaped as the coordinates without their last axis. Both stay on the host.
+    fields (T, C) with T = Σ N_i, sample i the points offsets[i]:offsets[i+1].
+
+    Args:
+        spec: names, units and kinds of all fields.
+        coords: points.
+        inputs: input channels at the points, if there are any.
+        targets: output channels at the points.
+        offsets: of packed meshes, on the host.
+        surface: boolean mask of the points on a surface, shaped as the coordinates without their last axis.
+        aux: further fields by name, as `spec.aux` declares them: of points, shaped as the coordinates or as
+            the targets in all but the last axis; of samples (S, ·); or edges (2, E), pairs of point numbers
+            within a sample.
+        edge_offsets: where the edges of each sample begin and end, (S + 1,) by name on the host; edges
+            without offsets are shared by all samples.
     """
 
     spec: FieldSpec
@@ -45,6 +59,8 @@ class FieldData:
     targets: Tensor
     offsets: Tensor | None = None
     surface: Tensor | None = None
+    aux: Mapping[str, Tensor] = field(default_factory=dict)
+    edge_offsets: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.surface is not None and self.surface.shape != self.coords.shape[:-1]:
@@ -61,12 +77,34 @@ class FieldData:
             counts = {len(part) for part in (self.coords, self.inputs, self.targets) if part is not None}
             if len(counts) > 1:
                 raise UserError(f"packed coordinates and fields are of the same points, not {sorted(counts)}")
+        self._require_aux()
+
+    def _require_aux(self) -> None:
+        if self.aux.keys() != self.spec.aux.keys():
+            odd = sorted(self.aux.keys() ^ self.spec.aux.keys())
+            raise UserError(
+                f"spec.aux declares {list(self.spec.aux)}, the data hold {list(self.aux)}: {odd[0]!r}"
+            )
+        for name, values in self.aux.items():
+            kind, shape = self.spec.aux[name], tuple(values.shape)
+            points = {tuple(self.coords.shape[:-1]), tuple(self.targets.shape[:-1])}
+            right = {
+                "point": shape[:-1] in points and not is_edges(values),
+                "sample": len(shape) == 2 and shape[0] == len(self) and not is_edges(values),
+                "edge": len(shape) == 2 and shape[0] == 2 and is_edges(values),
+            }[kind]
+            if not right:
+                raise UserError(
+                    f"aux {name!r} is one of {kind}s, but has shape {shape} and type {values.dtype}"
+                )
+            if kind == "edge" and name not in self.edge_offsets and self.offsets is not None:
+                raise UserError(f"aux {name!r}: meshes of different sizes have edges each; give edge_offsets")
 
     @classmethod
     def pack(
-        cls, spec: FieldSpec, samples: Sequence[Sample], surface: Sequence[Tensor] | None = None
+        cls, spec: FieldSpec, samples: Sequence[Batch], surface: Sequence[Tensor] | None = None
     ) -> "FieldData":
-        """Samples (N_i, ·) on meshes of their own; `surface` marks points (N_i,) of each."""
+        """Samples (N_i, ·) on different meshes, with their `aux`; `surface` marks points (N_i,) of each."""
         if not samples:
             raise UserError("there are no samples to pack")
         for i, sample in enumerate(samples):
@@ -74,6 +112,7 @@ class FieldData:
         if surface is not None and [len(marks) for marks in surface] != [len(s.coords) for s in samples]:
             raise UserError("surface marks the points of each sample: give a tensor (points,) for each")
         inputs = [sample.inputs for sample in samples if sample.inputs is not None]
+        join = {"point": torch.cat, "sample": torch.stack, "edge": lambda parts: torch.cat(parts, dim=1)}
         return cls(
             spec,
             torch.cat([sample.coords for sample in samples]),
@@ -81,6 +120,12 @@ class FieldData:
             torch.cat([sample.targets for sample in samples]),
             offsets_of([len(sample.coords) for sample in samples]),
             None if surface is None else torch.cat(list(surface)),
+            {name: join[kind]([s.aux[name] for s in samples]) for name, kind in spec.aux.items()},
+            {
+                name: offsets_of([s.aux[name].shape[1] for s in samples])
+                for name, kind in spec.aux.items()
+                if kind == "edge"
+            },
         )
 
     def __len__(self) -> int:
@@ -91,50 +136,82 @@ class FieldData:
         """Whether all samples have the same points."""
         return self.offsets is None and self.coords.dim() == 2
 
-    def batch(self, index: Tensor | slice, kept: Sequence[Tensor] | None = None) -> Sample:
+    @property
+    def ragged(self) -> bool:
+        """Whether samples differ in their number of points or edges, so that a batch is built on the host."""
+        return self.offsets is not None or bool(self.edge_offsets)
+
+    def batch(self, index: Tensor | slice, kept: Sequence[Tensor] | None = None) -> Batch:
         """The samples at `index`, stacked: (B, N, ·); of packed data one after another: (1, T, ·).
 
-        With `kept` only those points of each, (K_i,) of its own mesh, as many of all where not packed.
+        With `kept` only those points of each, (K_i,) of its mesh, the same number of all where not packed.
         """
         if self.offsets is not None:
-            return self._packed(self._runs(index), kept)
+            return self._packed(index, kept)
         if kept is not None:
             assert isinstance(index, Tensor)
             return self._some(index, torch.stack(list(kept)))
         targets = self.targets[index]
-        coords = self.coords.expand(len(targets), -1, -1) if self.shared else self.coords[index]
-        return Sample(coords, None if self.inputs is None else self.inputs[index], targets)
 
-    def everything(self) -> Sample:
-        if self.offsets is None:
-            return self.batch(slice(None))
-        inputs = None if self.inputs is None else self.inputs[None]
-        return Sample(self.coords[None], inputs, self.targets[None], segments=self.offsets)
+        def take(part: Tensor, dims: int) -> Tensor:
+            """Rows of a part; one that all samples share is repeated."""
+            return part.expand(len(targets), *part.shape) if part.dim() == dims else part[index]
+
+        return Batch(
+            take(self.coords, 2),
+            None if self.inputs is None else self.inputs[index],
+            targets,
+            surface=None if self.surface is None else take(self.surface, 1),
+            aux={
+                name: self._edges(name, part, index, tuple(targets.shape[:2]))
+                if self.spec.aux[name] == "edge"
+                else take(part, 2 if self.spec.aux[name] == "point" else 0)
+                for name, part in self.aux.items()
+            },
+        )
+
+    def everything(self) -> Batch:
+        """All samples as one batch."""
+        return self.batch(slice(None))
 
     def subset(self, index: Tensor) -> "FieldData":
-        part, surface = self.batch(index), self.surface
-        if self.offsets is not None:
-            inputs = None if part.inputs is None else part.inputs[0]
-            if surface is not None:
-                surface = torch.cat([surface[run] for run in self._runs(index)])
-            return FieldData(self.spec, part.coords[0], inputs, part.targets[0], part.segments, surface)
-        if self.shared:
-            return replace(self, inputs=part.inputs, targets=part.targets)
-        surface = None if surface is None else surface[index.cpu()]
-        return FieldData(self.spec, *part[:3], surface=surface)
+        """The samples at `index`, in that order."""
+        part = self.batch(index)
+        aux, edge_offsets = {}, {}
+        for name, kind in self.spec.aux.items():
+            shared = self.offsets is None and self.aux[name].dim() == 2
+            if kind == "edge" and name in self.edge_offsets:
+                aux[name], edge_offsets[name] = _joined_edges(self.aux[name], self.edge_offsets[name], index)
+            elif kind == "edge" or (kind == "point" and shared):
+                aux[name] = self.aux[name]
+            else:
+                aux[name] = part.aux[name] if kind == "sample" or self.offsets is None else part.aux[name][0]
+        surface = None if part.surface is None else part.surface.cpu()
+        if self.offsets is None:
+            coords = self.coords if self.shared else part.coords
+            surface = self.surface if self.shared else surface
+            return FieldData(self.spec, coords, part.inputs, part.targets, None, surface, aux, edge_offsets)
+        inputs = None if part.inputs is None else part.inputs[0]
+        surface = None if surface is None else surface[0]
+        return FieldData(
+            self.spec, part.coords[0], inputs, part.targets[0], part.segments, surface, aux, edge_offsets
+        )
 
     def to(self, device: torch.device) -> "FieldData":
-        inputs = None if self.inputs is None else self.inputs.to(device)
-        return replace(self, coords=self.coords.to(device), inputs=inputs, targets=self.targets.to(device))
+        """The data on `device`; offsets stay on the host."""
+        return replace(
+            self,
+            coords=self.coords.to(device),
+            inputs=None if self.inputs is None else self.inputs.to(device),
+            targets=self.targets.to(device),
+            surface=None if self.surface is None else self.surface.to(device),
+            aux={name: part.to(device) for name, part in self.aux.items()},
+        )
 
-    def _runs(self, index: Tensor | slice) -> list[slice]:
-        """The points of each packed sample at `index`, which is read on the host."""
+    def _packed(self, index: Tensor | slice, kept: Sequence[Tensor] | None) -> Batch:
         assert self.offsets is not None
-        offsets = self.offsets.tolist()
-        chosen = torch.arange(len(self))[index.cpu() if isinstance(index, Tensor) else index].tolist()
-        return [slice(offsets[i], offsets[i + 1]) for i in chosen]
-
-    def _packed(self, runs: list[slice], kept: Sequence[Tensor] | None) -> Sample:
+        chosen, offsets = _on_host(index, len(self)), self.offsets.tolist()
+        runs = [slice(offsets[i], offsets[i + 1]) for i in chosen]
         sizes = [run.stop - run.start for run in runs]
         rows: Tensor | None = None
         if kept is not None:
@@ -142,23 +219,82 @@ class FieldData:
             rows = torch.cat([run.start + points for run, points in zip(runs, kept, strict=True)])
             rows = rows.to(self.coords.device, non_blocking=True)
 
+        whole = isinstance(index, slice) and index == slice(None)
+
         def take(part: Tensor) -> Tensor:
-            return (torch.cat([part[run] for run in runs]) if rows is None else part[rows])[None]
+            if rows is None:
+                return (part if whole else torch.cat([part[run] for run in runs]))[None]
+            return part[rows.to(part.device)][None]
 
+        aux = {}
+        for name, part in self.aux.items():
+            kind = self.spec.aux[name]
+            if kind == "edge":
+                if rows is not None:
+                    raise UserError(f"some points of a mesh have no {name}: leave training.points out")
+                aux[name] = _placed_edges(part, self.edge_offsets[name], chosen, sizes)
+            else:
+                aux[name] = take(part) if kind == "point" else part[torch.tensor(chosen, device=part.device)]
         inputs = None if self.inputs is None else take(self.inputs)
-        return Sample(take(self.coords), inputs, take(self.targets), segments=offsets_of(sizes))
-
-    def _some(self, index: Tensor, kept: Tensor) -> Sample:
-        device = self.coords.device
-        rows, kept = index.to(device, non_blocking=True)[:, None], kept.to(device, non_blocking=True)
-        return Sample(
-            self.coords[kept] if self.shared else self.coords[rows, kept],
-            None if self.inputs is None else self.inputs[rows, kept],
-            self.targets[rows, kept],
+        surface = None if self.surface is None else take(self.surface)
+        return Batch(
+            take(self.coords),
+            inputs,
+            take(self.targets),
+            segments=offsets_of(sizes),
+            surface=surface,
+            aux=aux,
         )
 
+    def _some(self, index: Tensor, kept: Tensor) -> Batch:
+        device = self.coords.device
+        rows, kept = index.to(device, non_blocking=True)[:, None], kept.to(device, non_blocking=True)
 
-def _require_spec(spec: FieldSpec, sample: Sample, name: str) -> None:
+        def take(part: Tensor, dims: int) -> Tensor:
+            here, own = kept.to(part.device), rows.to(part.device)
+            return part[here] if part.dim() == dims else part[own, here]
+
+        if edges := [name for name, kind in self.spec.aux.items() if kind == "edge"]:
+            raise UserError(f"some points of a mesh have no {edges[0]}: leave training.points out")
+        return Batch(
+            take(self.coords, 2),
+            None if self.inputs is None else self.inputs[rows, kept],
+            self.targets[rows, kept],
+            surface=None if self.surface is None else take(self.surface, 1),
+            aux={
+                name: take(part, 2) if self.spec.aux[name] == "point" else part[rows[:, 0]]
+                for name, part in self.aux.items()
+            },
+        )
+
+    def _edges(self, name: str, edges: Tensor, index: Tensor | slice, shape: tuple[int, ...]) -> Tensor:
+        """Edges of the samples at `index`, as pairs of points of the flattened batch (B·N)."""
+        samples, points = shape
+        if name in self.edge_offsets:
+            chosen = _on_host(index, len(self))
+            return _placed_edges(edges, self.edge_offsets[name], chosen, [points] * samples)
+        starts = torch.arange(samples, device=edges.device) * points
+        return (edges[:, None] + starts[:, None]).flatten(1)
+
+
+def _on_host(index: Tensor | slice, count: int) -> list[int]:
+    return torch.arange(count)[index.cpu() if isinstance(index, Tensor) else index].tolist()
+
+
+def _joined_edges(edges: Tensor, offsets: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """Edges of some samples one after another, and their offsets."""
+    parts = [edges[:, offsets[i] : offsets[i + 1]] for i in index.tolist()]
+    return torch.cat(parts, dim=1), offsets_of([part.shape[1] for part in parts])
+
+
+def _placed_edges(edges: Tensor, offsets: Tensor, chosen: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    """Edges of the `chosen` samples, numbered in a batch in which sample k has sizes[k] points."""
+    starts = [0, *accumulate(sizes)]
+    parts = [edges[:, offsets[i] : offsets[i + 1]] + start for i, start in zip(chosen, starts, strict=False)]
+    return torch.cat(parts, dim=1)
+
+
+def _require_spec(spec: FieldSpec, sample: Batch, name: str) -> None:
     """One mesh with fields at its points, in the channels that `spec` names."""
     parts = {"coords": sample.coords, "inputs": sample.inputs, "outputs": sample.targets}
     for part, values in parts.items():
@@ -205,23 +341,109 @@ class Generate(Protocol):
     ) -> None: ...
 
 
+# One value per sample, in physical units, from a prediction (B, N, C) or packed (1, T, C) and its batch.
+PerSample = Callable[[Tensor, Batch], Tensor]
+
+
+def relative_l2(prediction: Tensor, batch: Batch) -> Tensor:
+    """‖p − y‖₂ / ‖y‖₂ of each sample."""
+    return norms.relative_l2(prediction, batch.targets, batch.segments)
+
+
+def relative_mae(prediction: Tensor, batch: Batch) -> Tensor:
+    """mean |p − y| / mean |y| of each sample."""
+    return norms.relative_mae(prediction, batch.targets, batch.segments)
+
+
+METRICS: dict[str, PerSample] = {"relative_l2": relative_l2, "relative_mae": relative_mae}
+METRIC_TITLES = {"relative_l2": "relative L2", "relative_mae": "relative MAE"}
+
+
+def metric_title(name: str) -> str:
+    """A metric as a reader knows it."""
+    return METRIC_TITLES.get(name, name.replace("_", " "))
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A recipe of a benchmark that needs more than the settings of a model.
+
+    Args:
+        settings: of the model.
+        model: its registered name; the name of the entry in `Benchmark.models` if None.
+        training: changes to the benchmark's protocol.
+        data: changes to the benchmark's data.
+        task: changes to the benchmark's task.
+        summary: one line for `linearno recipes`.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    training: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    task: Mapping[str, Any] = field(default_factory=dict)
+    summary: str = ""
+
+
 @dataclass(frozen=True)
 class Benchmark:
-    """An entry of the registry. `verify` returns what is wrong, a line each; nothing when all is well."""
+    """Data with the protocol that models are trained and judged by. One file defines it.
+
+    Args:
+        summary: one line: what is predicted from what.
+        config: which data, from where, and how much of it.
+        open: both splits, from what `config` makes.
+        verify: problems of the files in a folder, a line each; none if all is well.
+        generate: writes the files with a solver.
+        protocol: the published training settings, as changes to the defaults of `TrainingConfig`.
+        task: what the model is asked, as settings of a task: {"name": "rollout", …}.
+        models: published settings of each model here, by recipe name; a registered model that is not listed
+            runs with its defaults.
+        variants: other names of this benchmark in recipes, each with changes to "task", "data" or "training".
+        loss: one value per sample, minimised where `training.loss.kind` is "benchmark".
+        metrics: errors of each sample by name; the first one counts.
+        summaries: numbers of the whole test set, such as a rank correlation, from all predictions.
+        resolution: default of `generate`.
+        published: names of the published files.
+        outputs: stored fields that may be rounded to be carried.
+        channels: those of them whose first axis after the samples' holds several fields.
+        layout: of the published files, which need not be present.
+        seconds: time per sample of that resolution on one core, roughly.
+        slower: time of a slower scheme, in multiples of the default one's.
+        growth: exponent by which that time grows with the resolution, measured.
+    """
 
     summary: str
     config: type[DataConfig]
-    open: Callable[[Any], Splits]  # takes what `config` makes
+    open: Callable[[Any], Splits]
     verify: Callable[[Path], list[str]]
     generate: Generate | None = None
-    resolution: int | None = None  # default of `generate`
-    published: tuple[str, ...] = ()  # names of the published files
-    outputs: tuple[str, ...] = ()  # stored fields that may be rounded to be carried
-    channels: tuple[str, ...] = ()  # those of them whose first axis after the samples' holds several fields
-    layout: Callable[[Any], Layout] | None = None  # of the published files, which need not be here
-    seconds: float = 0.0  # about, that a core needs to make a sample of that resolution
-    slower: dict[str, float] | None = None  # scheme → times as many, where it has a slower one
-    growth: float = 2.0  # the power of the resolution by which they grow, as measured
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    task: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, Any] | Variant] = field(default_factory=dict)
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    loss: PerSample | None = None
+    metrics: Mapping[str, PerSample] = field(default_factory=lambda: {"relative_l2": relative_l2})
+    summaries: Mapping[str, Callable[[Tensor, FieldData], float]] = field(default_factory=dict)
+    resolution: int | None = None
+    published: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    layout: Callable[[Any], Layout] | None = None
+    seconds: float = 0.0
+    slower: dict[str, float] | None = None
+    growth: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.metrics:
+            raise UserError(
+                'a benchmark needs a metric: give metrics={"relative_l2": relative_l2}, or leave it out'
+            )
+
+    def variant(self, name: str) -> Variant:
+        """The recipe of that name; for a model that is not listed, one with its defaults."""
+        found = self.models.get(name, {})
+        return found if isinstance(found, Variant) else Variant(settings=found)
 
 
-DATASETS: Registry[Benchmark] = Registry("dataset")
+DATASETS: Registry[Benchmark] = Registry("dataset", plugins="linearno.benchmarks")

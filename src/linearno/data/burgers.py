@@ -10,7 +10,17 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from linearno.core.errors import UserError, require
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
+from linearno.data.benchmark import (
+    DATASETS,
+    Benchmark,
+    DataConfig,
+    FieldData,
+    Layout,
+    Splits,
+    Variant,
+    relative_l2,
+    relative_mae,
+)
 from linearno.data.card import array_name, card_of, open_array, require_finite
 from linearno.data.generate import Recipe, generator
 from linearno.data.pickled import read_pickled
@@ -194,6 +204,8 @@ def verify_burgers(root: Path) -> list[str]:
     return set_problems("burgers", root, published, lambda: complaints(check, PUBLISHED))
 
 
+OBSERVED = {"burgers20": 0.2, "burgers10": 0.1, "burgers5": 0.05, "burgers1": 0.01, "burgers05": 0.005}
+
 DATASETS.register("burgers")(
     Benchmark(
         summary="Burgers' equation: a few observed values → the field, 64 times × 128 points",
@@ -201,6 +213,33 @@ DATASETS.register("burgers")(
         open=open_burgers,
         verify=verify_burgers,
         generate=generate_burgers,
+        protocol={
+            "optimizer": "adam",
+            "weight_decay": 0.0,
+            "clip": 1000.0,
+            "start_factor": 1e4,
+            "precision": "bf16",
+            "checkpoint_seconds": 30,
+            "loss": {"kind": "mse", "reduction": "mean"},
+        },
+        task={"name": "completion", "ratio": 0.2},
+        metrics={"relative_mae": relative_mae, "relative_l2": relative_l2},
+        variants={
+            name: {"task": {"ratio": ratio}, "summary": f"from {100 * ratio:g} % of the points"}
+            for name, ratio in OBSERVED.items()
+        },
+        models={
+            "linearno": Variant(
+                model="cross-linearno",
+                settings={"width": 96, "depth": 4, "heads": 8, "slices": 48, "mlp_ratio": 3},
+                summary="Cross-LinearNO, the published code's sizes: Adam, one-cycle to 1e-3.",
+            ),
+            "linearno-paper": Variant(
+                model="cross-linearno",
+                settings={"width": 96, "depth": 8, "heads": 8, "slices": 256, "mlp_ratio": 3},
+                summary="Cross-LinearNO, the paper's sizes: Adam, one-cycle to 1e-3.",
+            ),
+        },
         resolution=RESOLUTION,
         layout=burgers_layout,
         outputs=(FIELD,),

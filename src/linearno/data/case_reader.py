@@ -17,7 +17,7 @@ from linearno.data.case_files import CaseFile, Table
 from linearno.data.cases_config import AXES, CasesConfig
 from linearno.data.mesh.wire import Arrays, Words
 from linearno.data.reader import Reader
-from linearno.data.sample import Sample
+from linearno.data.sample import Batch
 
 
 class Case(NamedTuple):
@@ -30,9 +30,9 @@ class Case(NamedTuple):
     surface: Bool[ndarray, "K"] | None
     found: tuple[str, ...]  # targets that are in the file
 
-    def sample(self) -> Sample:
+    def sample(self) -> Batch:
         inputs, targets = torch.from_numpy(self.inputs), torch.from_numpy(self.targets)
-        return Sample(torch.from_numpy(self.coords), inputs if inputs.shape[1] else None, targets)
+        return Batch(torch.from_numpy(self.coords), inputs if inputs.shape[1] else None, targets)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from numpy import ndarray
 from pydantic import PositiveInt
 
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
 from linearno.data.sources import Source, require_samples, verify_tells
@@ -131,6 +131,23 @@ DATASETS.register("darcy")(
         open=open_darcy,
         verify=verify_darcy,
         generate=generate_darcy,
+        protocol={
+            "precision": "bf16",  # the fastest that loses nothing against tf32: docs/measured.md
+            "checkpoint_seconds": 30,
+            "loss": {"gradient_weight": 0.1},  # relative L2 + 0.1 · relative L2 of the gradient
+        },
+        models={
+            "linearno": Variant(
+                settings={"stem": "conv", "merge_layers": 2},
+                summary="LinearNO: AdamW, one-cycle to 1e-3, weight decay 1e-6, gradients clipped at 1.",
+            ),
+            "transolver": Variant(
+                settings={"stem": "conv", "unified": {"ref": 8}},
+                training={"weight_decay": 1e-5, "clip": 0.1},
+                summary="Transolver: distances to 8×8 references as position, weight decay 1e-5, gradients "
+                "clipped at 0.1.",
+            ),
+        },
         resolution=RESOLUTION,
         layout=darcy_layout,
         outputs=("sol",),

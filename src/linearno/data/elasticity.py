@@ -9,7 +9,7 @@ from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits, Variant
 from linearno.data.card import open_array
 from linearno.data.generate import Recipe, generator
 from linearno.data.sample import FieldSpec
@@ -170,6 +170,22 @@ DATASETS.register("elasticity")(
         open=open_elasticity,
         verify=verify_elasticity,
         generate=generate_elasticity,
+        protocol={
+            "batch": 1,
+            "weight_decay": 1e-5,
+            "schedule": "cosine",
+            "schedule_every": "epoch",
+            "precision": "bf16",
+            "checkpoint_seconds": 30,
+        },
+        models={
+            "linearno": Variant(
+                summary="LinearNO: AdamW, cosine from 1e-3 by epochs, weight decay 1e-5, clipped at 1."
+            ),
+            "transolver": Variant(
+                training={"clip": 0.1}, summary="Transolver: as LinearNO, gradients clipped at 0.1."
+            ),
+        },
         resolution=EDGES,
         layout=elasticity_layout,
         outputs=("sigma",),

@@ -12,7 +12,7 @@ from linearno.core.errors import UserError
 from linearno.core.extras import require_extra
 from linearno.core.provenance import commit, versions
 from linearno.core.randomness import numpy_generator
-from linearno.data.benchmark import DATASETS, Benchmark
+from linearno.data.benchmark import DATASETS, Benchmark, Variant
 from linearno.data.card import CARD, Card
 from linearno.data.cases import open_cases, verify_cases
 from linearno.data.cases_config import CasesConfig
@@ -125,6 +125,14 @@ DATASETS.register("cases")(
         open=open_cases,
         verify=verify_cases,
         generate=generate_cases,
+        protocol={"epochs": 100, "lr": 2e-3, "weight_decay": 1e-5, "loss": {"scaled": True}},
+        models={
+            "linearno": Variant(
+                settings={"width": 64, "depth": 4, "heads": 4, "slices": 32},
+                summary="LinearNO on your own cases: write a dataset.yaml with `linearno init FOLDER`, then "
+                "train that.",
+            )
+        },
         resolution=RESOLUTION,
         seconds=0.05,
     )

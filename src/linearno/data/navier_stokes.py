@@ -11,7 +11,7 @@ from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
 from linearno.data.sources import Source, require_samples, verify_tells
@@ -146,6 +146,32 @@ DATASETS.register("ns")(
         open=open_ns,
         verify=verify_ns,
         generate=generate_ns,
+        protocol={
+            "batch": 2,
+            "clip": None,
+            "precision": "bf16",
+            "checkpoint_seconds": 30,
+            "eval_batch": 20,
+        },
+        task={"name": "rollout", "forcing": "teacher"},
+        models={
+            "linearno": Variant(
+                settings={
+                    "width": 256,
+                    "slices": 32,
+                    "mlp_ratio": 2,
+                    "temperature": None,
+                    "unified": {"ref": 10},
+                },
+                summary="LinearNO: AdamW, one-cycle to 1e-3, weight decay 1e-6, no clipping.",
+            ),
+            "transolver": Variant(
+                settings={"width": 256, "slices": 32, "stem": "conv", "unified": {"ref": 8}},
+                training={"weight_decay": 1e-5},
+                summary="Transolver: distances to 8×8 references as position, weight decay 1e-5. On "
+                "generated data its loss collapsed in bf16; training.clip=1 prevents that.",
+            ),
+        },
         resolution=256,
         layout=ns_layout,
         outputs=("u",),

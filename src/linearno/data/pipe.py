@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits, Variant
 from linearno.data.curved import (
     Curved,
     curved_problems,
@@ -173,6 +173,22 @@ DATASETS.register("pipe")(
         open=open_pipe,
         verify=partial(curved_problems, PIPE, _require_shape, _read_published),
         generate=generator(RECIPE),
+        protocol={"weight_decay": 1e-5, "precision": "bf16", "checkpoint_seconds": 30},
+        models={
+            "linearno": Variant(
+                settings={"stem": "conv", "merge_layers": 2},
+                data={"test_split": "last200"},
+                summary="LinearNO: AdamW, one-cycle to 1e-3, batches of 4, gradients clipped at 1; tested on "
+                "the last 200.",
+            ),
+            "transolver": Variant(
+                settings={"stem": "conv", "mlp_ratio": 2},
+                data={"test_split": "next200"},
+                training={"batch": 8, "clip": 0.1},
+                summary="Transolver: MLPs of twice the width, batches of 8, gradients clipped at 0.1; tested "
+                "on the next 200.",
+            ),
+        },
         resolution=RESOLUTION,
         layout=pipe_layout,
         outputs=("Q",),

@@ -12,7 +12,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits, Variant
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
 from linearno.data.sources import Source, complaints, require_samples, set_problems, verify_tells
@@ -229,6 +229,9 @@ def _problems(root: Path) -> Iterator[str]:
     yield from complaints(check, arrays[: len(AXES)])
 
 
+LINEARNO = {"stem": "conv", "merge_layers": 2, "temperature": None, "time": True}
+TRANSOLVER = {"stem": "conv", "time": True}
+
 DATASETS.register("plasticity")(
     Benchmark(
         summary="Plasticity: shape of a die → a block forged by it, 20 frames at 101×31 points",
@@ -236,6 +239,33 @@ DATASETS.register("plasticity")(
         open=open_plasticity,
         verify=verify_plasticity,
         generate=generate_plasticity,
+        protocol={"batch": 8, "precision": "bf16", "checkpoint_seconds": 30},
+        task={"name": "timed", "channels": 4},  # as published: one update of the weights per frame
+        models={
+            "linearno": Variant(
+                settings=LINEARNO,
+                summary="LinearNO: AdamW, one-cycle to 1e-3, weight decay 1e-6, gradients clipped at 1, an "
+                "update a frame.",
+            ),
+            "transolver": Variant(
+                settings=TRANSOLVER,
+                training={"weight_decay": 1e-5, "clip": 0.1},
+                summary="Transolver: weight decay 1e-5, gradients clipped at 0.1, an update a frame.",
+            ),
+            "linearno-at-once": Variant(
+                model="linearno",
+                settings=LINEARNO,
+                task={"updates": "batch"},
+                summary="LinearNO with one update for all frames of a batch: faster, not the published loop.",
+            ),
+            "transolver-at-once": Variant(
+                model="transolver",
+                settings=TRANSOLVER,
+                training={"weight_decay": 1e-5, "clip": 0.1},
+                task={"updates": "batch"},
+                summary="Transolver with one update for all frames of a batch: not the published loop.",
+            ),
+        },
         resolution=PUBLISHED_NODES,
         layout=plasticity_layout,
         outputs=("output",),

@@ -1,7 +1,11 @@
-"""A sample, and what its channels mean. Axes: S samples, B batch, N points, X coordinates, C channels."""
+"""A batch of samples, and what its channels mean.
 
+Axes: S samples, B batch, N points, X coordinates, C channels, E edges.
+"""
+
+from collections.abc import Mapping
 from math import prod
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
@@ -10,6 +14,7 @@ from torch import Tensor
 from linearno.core.config import Config
 
 Part = Literal["coords", "inputs", "outputs"]
+AuxKind = Literal["point", "sample", "edge"]  # what an auxiliary field has a row for
 
 
 class FieldSpec(Config):
@@ -25,6 +30,7 @@ class FieldSpec(Config):
     view: tuple[tuple[float, float], ...] | None = None  # bounds of each coordinate in pictures; all of it
     vectors: dict[str, tuple[str, ...]] = Field(default={})  # fields of several channels, by name
     partial: tuple[str, ...] = ()  # outputs that are known at some points only; NaN at the others
+    aux: dict[str, AuxKind] = Field(default={})  # fields beyond inputs and outputs: normals, areas, edges …
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> "FieldSpec":
@@ -50,33 +56,68 @@ class FieldSpec(Config):
         return self.units.get(name, "dimensionless")
 
 
-class Sample(NamedTuple):
-    """One sample (N, ·), or a batch of them (B, N, ·); channels last.
+def is_edges(part: Tensor) -> bool:
+    """Edges are the only auxiliary fields of integers: `FieldData` sees to it."""
+    return part.dtype == torch.int64
+
+
+class Batch(NamedTuple):
+    """A batch of samples (B, N, ·), or one sample (N, ·); channels last.
 
     With `segments` the batch is packed: meshes of different sizes one after another, each part (1, T, ·) with
     T = Σ N_i, sample i the points segments[i]:segments[i+1]. The B + 1 offsets stay on the host.
+
+    Args:
+        coords: points of the inputs, in physical units, (B, N, X).
+        inputs: input channels (B, N, C), if there are any.
+        targets: true outputs (B, N, C).
+        points: points of the targets (B, N, X), if they are not `coords`.
+        time: one time per sample (B, 1), for models that take one.
+        segments: offsets (B + 1,) of a packed batch.
+        surface: boolean mask (B, N) of the points on a surface.
+        aux: further fields by name, as `FieldSpec.aux` declares them: of points (B, N, ·), packed (1, T, ·);
+            of samples (B, ·); or edges (2, E), which index the points of the flattened batch.
     """
 
     coords: Tensor
     inputs: Tensor | None
     targets: Tensor
-    points: Tensor | None = None  # where the targets are, if not at `coords`
-    time: Tensor | None = None  # (B, 1), where the model is told one
-    segments: Tensor | None = None  # (B + 1,) offsets of a packed batch
+    points: Tensor | None = None
+    time: Tensor | None = None
+    segments: Tensor | None = None
+    surface: Tensor | None = None
+    aux: Mapping[str, Tensor] = {}
 
     @property
     def size(self) -> int:
-        """How many samples a batch holds."""
+        """Number of samples."""
         return len(self.targets) if self.segments is None else len(self.segments) - 1
 
-    def to(self, device: torch.device) -> "Sample":
-        def moved(part: Tensor | None) -> Tensor | None:
-            return None if part is None else part.to(device, non_blocking=True)
+    def to(self, device: torch.device) -> "Batch":
+        """The batch on `device`; `segments` stay on the host."""
+        moved: dict[str, Any] = {
+            name: part.to(device, non_blocking=True)
+            for name, part in self._asdict().items()
+            if isinstance(part, Tensor) and name != "segments"
+        }
+        aux = {name: part.to(device, non_blocking=True) for name, part in self.aux.items()}
+        return self._replace(**moved, aux=aux)
 
-        return self._replace(
-            coords=self.coords.to(device, non_blocking=True),
-            inputs=moved(self.inputs),
-            targets=self.targets.to(device, non_blocking=True),
-            points=moved(self.points),
-            time=moved(self.time),
-        )
+    def repeat(self, times: int) -> "Batch":
+        """Every sample `times` times in a row: (B·times, N, ·). Not for packed batches."""
+        assert self.segments is None
+        points = self.coords.shape[-2]
+
+        def again(part: Tensor) -> Tensor:
+            return part[:, None].expand(-1, times, *part.shape[1:]).flatten(0, 1)
+
+        def edges(part: Tensor) -> Tensor:
+            copies = torch.arange(times, device=part.device)[:, None, None]
+            moved = (part // points * times + copies) * points + part % points  # times, 2, E
+            return moved.transpose(0, 1).flatten(1)
+
+        fields: dict[str, Any] = {
+            name: again(part) for name, part in self._asdict().items() if isinstance(part, Tensor)
+        }
+        aux = {name: edges(part) if is_edges(part) else again(part) for name, part in self.aux.items()}
+        return self._replace(**fields, aux=aux)

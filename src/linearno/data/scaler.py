@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from linearno.data.sample import FieldSpec, Part, Sample
+from linearno.data.sample import Batch, FieldSpec, Part
 
 EPS = 1e-8  # added to the deviation, so that a constant channel stays finite
 
@@ -54,7 +54,7 @@ class Scaler(nn.Module):
         self.coords, self.inputs, self.outputs = coords, inputs, outputs
 
     @classmethod
-    def fit(cls, spec: FieldSpec, train: Sample) -> "Scaler":
+    def fit(cls, spec: FieldSpec, train: Batch) -> "Scaler":
         """Fit the parts that `spec.scaled` names on a batch that holds the whole training split."""
 
         def part(name: Part, values: Tensor | None, channels: int) -> Standardise:

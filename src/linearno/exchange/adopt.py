@@ -5,16 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from linearno.bundle import Bundle
 from linearno.core.artifacts import writable_folder
 from linearno.core.config import first_difference, write_yaml
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, FieldSpec, Scaler
-from linearno.experiment import RunConfig, make_bundle, open_splits, untrained
+from linearno.experiment import make_bundle, open_splits, untrained
 from linearno.models import from_published, read_weights, shapes_tell
-from linearno.nn import PointTransformer, Transformer
+from linearno.nn.protocol import spec_of
+from linearno.run_config import RunConfig
 
 UNSCALED = "standard deviations from the mean"  # the unit of a field whose scaling is not known
 
@@ -58,28 +59,29 @@ def _unscaled(config: RunConfig) -> Bundle:
     return make_bundle(config, layout._replace(spec=spec), Scaler.blank(config.task.spec(spec)))
 
 
-def _fill(model: Transformer, weights: Mapping[str, Tensor], recipe: str) -> None:
+def _fill(model: nn.Module, weights: Mapping[str, Tensor], recipe: str) -> None:
     """Put published weights into the model; an error that names the first thing that does not fit."""
     for name, tensor in weights.items():
         if not tensor.isfinite().all():
             raise UserError(f"{name} holds NaN or infinite numbers")
     told = shapes_tell(weights)
-    _require_same(model.config.model_dump(include=set(told)), told, recipe)
+    spec = spec_of(model)
+    _require_same(spec.config.model_dump(include=set(told)), told, recipe)
     published = from_published(weights, heads=told["heads"], **_untold(model))
-    _require_same(model.sizes, published.sizes, recipe)
+    _require_same(dict(spec.sizes), dict(spec_of(published).sizes), recipe)
     filled = published.state_dict()
     model.load_state_dict({name: filled[name] for name in model.state_dict()})
 
 
-def _untold(model: Transformer) -> dict[str, Any]:
+def _untold(model: nn.Module) -> dict[str, Any]:
     """What shapes do not tell of a published model, from the model that is to take its weights."""
-    if not isinstance(model, PointTransformer):
+    sizes, config = spec_of(model).sizes, spec_of(model).config
+    if not hasattr(config, "unified"):
         return {}
-    unified = model.config.unified
     return {
-        "grid": model.config.grid,
-        "unified_pos": None if unified is None else unified.ref,
-        "coords": model.sizes["coords"],
+        "grid": getattr(config, "grid", None),
+        "unified_pos": None if config.unified is None else config.unified.ref,
+        "coords": sizes["coords"],
     }
 
 

@@ -5,13 +5,15 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from linearno.bundle import HOW, Bundle, load
+from linearno.bundle import Bundle, load
+from linearno.bundle_files import HOW
 from linearno.core.artifacts import read_json, writable_folder, write_bytes
 from linearno.core.errors import UserError
 from linearno.core.provenance import commit, versions
 from linearno.exchange.formats import FORMATS, Ask
 from linearno.exchange.graph import Surrogate, trace
-from linearno.exchange.ports import Port, grid_of
+from linearno.exchange.ports import Port
+from linearno.nn.protocol import fixed_grid
 from linearno.ops import backend
 from linearno.training import Rollout, Timed
 
@@ -88,7 +90,7 @@ def _card(run: Path, surrogate: Surrogate) -> dict[str, Any]:
 def _remarks(bundle: Bundle) -> list[str]:
     """What one should know of this graph."""
     remarks = []
-    if grid := grid_of(bundle):
+    if grid := fixed_grid(bundle.model):
         size = "×".join(map(str, grid))
         remarks.append(f"tied to its grid of {size}: points in C order, and only the batch is free")
     if isinstance(bundle.task, Rollout):

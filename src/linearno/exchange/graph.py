@@ -14,7 +14,7 @@ from torch.export import Dim, ExportedProgram
 
 from linearno.bundle import Bundle
 from linearno.core.randomness import torch_generator
-from linearno.data import Sample
+from linearno.data import Batch
 from linearno.exchange.ports import ports_of
 from linearno.ops import backend
 from linearno.training.predict import answer
@@ -47,7 +47,7 @@ class Surrogate(nn.Module):
         batch = next(iter(asked.values())).shape[0]  # len() would fix it in the graph
         coords = asked["coords"] if self.coords is None else self.coords.expand(batch, -1, -1)
         fields = [asked[name] for name in self.inputs]
-        question = Sample(
+        question = Batch(
             coords,
             torch.stack(fields, dim=-1) if fields else None,
             targets=coords,  # for their type and device

@@ -10,8 +10,7 @@ from math import prod
 from typing import Any, Literal, NamedTuple
 
 from linearno.bundle import Bundle
-from linearno.models import CrossLinearNO
-from linearno.nn import PointTransformer
+from linearno.nn.protocol import completes, fixed_grid, needs_of
 from linearno.training import Timed
 
 Kind = Literal["coords", "input", "time", "points", "output"]
@@ -45,8 +44,8 @@ def ports_of(bundle: Bundle) -> tuple[list[Port], list[Port]]:
 
     Coordinates are left out where the model is tied to a grid whose points all samples share.
     """
-    asked, outputs, grid = bundle.asked, _outputs(bundle), grid_of(bundle)
-    crossing = isinstance(bundle.model, CrossLinearNO)
+    asked, outputs, grid = bundle.asked, _outputs(bundle), fixed_grid(bundle.model)
+    crossing = completes(bundle.model)
     here = prod(grid) if grid else "observations" if crossing else "points"
     there = "points" if crossing else here
     names = iter(_identifiers([*asked.inputs, *outputs]))
@@ -55,17 +54,11 @@ def ports_of(bundle: Bundle) -> tuple[list[Port], list[Port]]:
     places = Port("coords", "coords", asked.coords, ("batch", here, len(asked.coords)))
     if not (grid and asks and bundle.coords is not None):
         asks.insert(0, places)
-    if isinstance(bundle.model, PointTransformer) and bundle.model.time is not None:
+    if "time" in (needs_of(bundle.model) or ()):
         asks.append(Port("time", "time", ("time",), ("batch", 1)))
     if crossing:
         asks.append(Port("points", "points", asked.coords, ("batch", "points", len(asked.coords))))
     return asks, gives
-
-
-def grid_of(bundle: Bundle) -> tuple[int, ...] | None:
-    """The grid that the model is tied to; None where it answers at any points."""
-    model = bundle.model
-    return model.config.grid if isinstance(model, PointTransformer) and model.tied_to_grid else None
 
 
 def _outputs(bundle: Bundle) -> tuple[str, ...]:

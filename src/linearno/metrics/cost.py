@@ -3,7 +3,14 @@
 N points, C width, h heads, d = C/h, M slices, L layers, r MLP ratio, k taps of the stem (1, 9 or 27).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from linearno.core.errors import entry
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,10 @@ class Shape:
     taps: int
     merge_layers: int
     time: bool
+    stems: int = 1  # of the attention: a second one makes the values
+    scores: int = 2  # projections to slices; 1 if queries and keys share one
+    values: bool = True  # whether values are projected
+    mixes: bool = False  # whether slices attend to each other
 
     @property
     def head_width(self) -> int:
@@ -33,18 +44,12 @@ def _shared(s: Shape) -> int:
     return lift + s.depth * 2 * s.mlp_ratio * s.width**2 + s.width * s.outputs
 
 
-def linearno_products(s: Shape) -> int:
+def products(s: Shape) -> int:
     """Multiply–adds of all linear layers and convolutions, values projected at every point."""
     d, C = s.head_width, s.width
-    layer = s.taps * C**2 + s.heads * (2 * d * s.slices + d**2) + s.merge_layers * C**2
-    return s.points * (_shared(s) + s.depth * layer)
-
-
-def transolver_products(s: Shape) -> int:
-    d, C = s.head_width, s.width
-    layer = 2 * s.taps * C**2 + s.heads * d * s.slices + s.merge_layers * C**2
-    on_slices = s.depth * s.heads * s.slices * 3 * d**2
-    return s.points * (_shared(s) + s.depth * layer) + on_slices
+    layer = s.stems * s.taps * C**2 + s.heads * (s.scores * d * s.slices + s.values * d**2)
+    on_slices = s.mixes * s.depth * s.heads * s.slices * 3 * d**2
+    return s.points * (_shared(s) + s.depth * (layer + s.merge_layers * C**2)) + on_slices
 
 
 def norms(s: Shape) -> int:
@@ -70,16 +75,34 @@ def slice_attention_products(s: Shape) -> int:
 
 def macs_paper_convention(model: str, s: Shape) -> int:
     """What the paper's tables call FLOPs: thop's total, in which the attention products do not appear."""
-    if model == "transolver":
-        return transolver_products(s) + norms(s) + transolver_softmaxes(s)
-    return linearno_products(s) + norms(s)
+    softmaxes = entry("published model with a printed cost", model, _SOFTMAX_MACS)(s)
+    return products(s) + norms(s) + softmaxes
 
 
-def flops(model: str, s: Shape) -> int:
-    """True floating-point operations of all matrix products, two for each multiply–add."""
-    if model == "transolver":
-        return 2 * (transolver_products(s) + attention_products(s) + slice_attention_products(s))
-    return 2 * (linearno_products(s) + attention_products(s))
+_SOFTMAX_MACS: dict[str, Callable[[Shape], int]] = {
+    "linearno": lambda s: 0,
+    "transolver": transolver_softmaxes,
+}
+
+
+def flops(s: Shape) -> int:
+    """Floating-point operations of all matrix products, two for each multiply–add."""
+    return 2 * (products(s) + attention_products(s) + s.mixes * slice_attention_products(s))
+
+
+def count_flops(model: nn.Module, *args: Tensor | None, **kwargs: Tensor) -> int:
+    """Floating-point operations of the matrix products, convolutions and attention in one forward call.
+
+    Counts what runs, for any model (`torch.utils.flop_counter`); element-wise work does not count.
+    """
+    training = model.training
+    model.eval()
+    try:
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            model(*args, **kwargs)
+        return counter.get_total_flops()
+    finally:
+        model.train(training)
 
 
 def flops_saved(s: Shape) -> int:

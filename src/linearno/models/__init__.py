@@ -1,21 +1,29 @@
-"""Architectures behind one signature and one registry."""
+"""Architectures behind one signature and one registry. A model is one file: all of them are imported."""
+
+import pkgutil
+from importlib import import_module
 
 from linearno.models.cross_linearno import CrossLinearNO
 from linearno.models.linearno import LinearNO
+from linearno.models.plugins import import_definitions
 from linearno.models.published import from_published, read_weights, shapes_tell
-from linearno.models.registry import CONFIGS, MODELS, build_model
-from linearno.models.sizes import shape_of
+from linearno.models.registry import MODELS, ModelEntry, build_model, model, rebuild_model
 from linearno.models.transolver import Transolver
 
+for _module in pkgutil.iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+
 __all__ = [
-    "CONFIGS",
     "MODELS",
     "CrossLinearNO",
     "LinearNO",
+    "ModelEntry",
     "Transolver",
     "build_model",
     "from_published",
+    "import_definitions",
+    "model",
     "read_weights",
-    "shape_of",
+    "rebuild_model",
     "shapes_tell",
 ]

@@ -4,7 +4,6 @@ Axes: B batch, K observations, N query points, X coordinates, C channels, H head
 """
 
 from collections.abc import Iterator
-from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from linearno.core.errors import UserError
 from linearno.models.registry import model
-from linearno.nn import Linear, Mlp, ModelConfig, SliceAttention, Transformer
+from linearno.nn import Linear, Mlp, SliceAttention, Transformer
 from linearno.nn.layers import add_norm, pointwise
 from linearno.nn.skeleton import Block
 from linearno.ops import State
@@ -25,16 +24,6 @@ Points = Float[Tensor, "B N X"]
 Output = Float[Tensor, "B N C_out"]
 
 
-class CrossLinearNOConfig(ModelConfig):
-    """The defaults are those of the published code; `depth` counts the blocks before the crossing."""
-
-    name: Literal["cross-linearno"] = "cross-linearno"
-    width: PositiveInt = 96
-    depth: PositiveInt = 4
-    slices: PositiveInt = 48
-    mlp_ratio: PositiveInt = 3
-
-
 class CrossBlock(Block):
     """A block whose slices are gathered at other points than those that ask."""
 
@@ -43,28 +32,63 @@ class CrossBlock(Block):
         return self.attention.gather(add_norm(self.norm_mlp, stream)[1])
 
 
-@model("cross-linearno", CrossLinearNOConfig)
+@model("cross-linearno", needs=("points",))
 class CrossLinearNO(Transformer):
-    """A field at any points from observations at others: Cross-LinearNO (Hu et al., 2026).
+    """Cross-LinearNO: a field at any points from observations at others (Hu et al., 2026, appendix E).
 
-    Weights are drawn as PyTorch draws them. From the small ones of the other models of the family (deviation
-    0.02) training does not get going: the slices start out alike, and stay so for long.
+    The defaults are those of the published code. Weights are initialised as PyTorch does: from the small ones
+    of the other models of the family (deviation 0.02) training does not get going, because the slices start
+    out alike.
+
+    Args:
+        coords: number of coordinates X of a point.
+        inputs: number of observed channels; 1 or more.
+        outputs: number of predicted channels.
+        width: feature width W; a multiple of `heads`.
+        depth: number of blocks on the observations, before the cross-attention.
+        heads: attention heads.
+        slices: M, the rank of the attention kernel.
+        mlp_ratio: hidden width of each MLP, in multiples of `width`.
 
     >>> model = CrossLinearNO(coords=2, inputs=1, outputs=1)
     >>> state = model.encode(coords, u)  # (B, K, 2), (B, K, 1) → H·M·(D + 2) numbers a sample, for any K
     >>> model.query(points, state)  # (B, N, 2) → (B, N, 1)
     """
 
-    def __init__(self, *, coords: int, inputs: int, outputs: int, **settings: Any):
-        cfg = CrossLinearNOConfig.make(settings)
+    def __init__(
+        self,
+        *,
+        coords: int,
+        inputs: int,
+        outputs: int,
+        width: PositiveInt = 96,
+        depth: PositiveInt = 4,
+        heads: PositiveInt = 8,
+        slices: PositiveInt = 48,
+        mlp_ratio: PositiveInt = 3,
+    ):
         if inputs < 1:
-            raise UserError("Cross-LinearNO completes a field from observations: it needs inputs=1 or more")
-        super().__init__(cfg, {"coords": coords, "inputs": inputs, "outputs": outputs})
-        width = cfg.width
+            raise ValueError("Cross-LinearNO completes a field from observations: it needs inputs=1 or more")
+        super().__init__(
+            coords=coords, inputs=inputs, outputs=outputs, width=width, heads=heads, mlp_ratio=mlp_ratio
+        )
+
+        def attention(key_stem: nn.Module | None = None) -> SliceAttention:
+            head_width = width // heads
+            return SliceAttention(
+                heads=heads,
+                stem=Linear(width, width),
+                key_stem=key_stem,
+                merge=Mlp(width, width, width),
+                query=nn.Linear(head_width, slices, bias=False),
+                key=nn.Linear(head_width, slices, bias=False),
+                value=nn.Linear(head_width, head_width, bias=False),
+            )
+
         self.lift = Mlp(inputs, 2 * width, width, exact=True)
         self.place = Mlp(coords, 2 * width, width, exact=True)  # of observations and of query points
-        self.blocks = nn.ModuleList(Block(width, cfg.mlp_ratio, _attention(cfg)) for _ in range(cfg.depth))
-        self.cross = CrossBlock(width, cfg.mlp_ratio, _attention(cfg, key_stem=Linear(width, width)))
+        self.blocks = nn.ModuleList(Block(width, mlp_ratio, attention()) for _ in range(depth))
+        self.cross = CrossBlock(width, mlp_ratio, attention(key_stem=Linear(width, width)))
         self.norm = nn.LayerNorm(width)
         self.head = Linear(width, outputs)
 
@@ -118,19 +142,6 @@ class CrossLinearNO(Transformer):
             raise UserError(f"this model takes {self.sizes['coords']} coordinates, got {points.shape[-1]}")
         _require_finite("points", "coordinates", points)
         return begin(pointwise(self.place, points), points)
-
-
-def _attention(cfg: CrossLinearNOConfig, key_stem: nn.Module | None = None) -> SliceAttention:
-    width, head_width = cfg.width, cfg.width // cfg.heads
-    return SliceAttention(
-        heads=cfg.heads,
-        stem=Linear(width, width),
-        key_stem=key_stem,
-        merge=Mlp(width, width, width),
-        query=nn.Linear(head_width, cfg.slices, bias=False),
-        key=nn.Linear(head_width, cfg.slices, bias=False),
-        value=nn.Linear(head_width, head_width, bias=False),
-    )
 
 
 def _require_finite(what: str, part: str, numbers: Tensor) -> None:

@@ -1,77 +1,101 @@
 """LinearNO: canonical linear attention between N points and M slices (arXiv 2511.06294)."""
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import model_validator
+from pydantic import PositiveInt
 from torch import nn
 
 from linearno.models.registry import model
-from linearno.nn import (
-    Mlp,
-    OneLinear,
-    PointConfig,
-    PointTransformer,
-    SelfAttention,
-    SliceAttention,
-    Temperature,
-)
+from linearno.nn import Mlp, OneLinear, PointTransformer, SelfAttention, SliceAttention, Temperature, Unified
 from linearno.nn.layers import make_stem
+from linearno.nn.skeleton import point_needs, require_grid
 from linearno.ops import Phi, Psi
 
 
-class LinearNOConfig(PointConfig):
-    """Published variants differ in stem, temperature and merge; the ablations in the last four fields."""
-
-    name: Literal["linearno"] = "linearno"
-    temperature: tuple[float, float] | None = (
-        0.01,
-        1.0,
-    )  # clamp of the learned temperatures; None: no temperature
-    merge_layers: Literal[1, 2] = 1
-    tied: bool = False  # one projection for φ and ψ (ablation of the generalisation step)
-    mix: Literal["identity", "attention"] = "identity"  # attention: ablation of the simplification step
-    phi: Phi = "M"
-    psi: Psi = "N"
-
-    @model_validator(mode="after")
-    def _phi_of_phi_is_tied(self) -> "LinearNOConfig":
-        if self.psi == "phi" and not self.tied:
-            raise ValueError("psi='phi' is the softmax over N of φ: it needs tied=True")
-        return self
-
-
-@model("linearno", LinearNOConfig)
+@model("linearno", needs=point_needs)
 class LinearNO(PointTransformer):
-    """Canonical linear attention between N points and M slices (Hu et al., 2026).
+    """Linear attention neural operator (Hu et al., 2026, https://arxiv.org/abs/2511.06294).
+
+    Maps fields at N points to fields at the same points, for any N, in O(N · slices). Each block gathers the
+    points into M slices and scatters them back, φ(Q) (ψ(K)ᵀ V), with φ a softmax over the slices and ψ a
+    softmax over the points.
+
+    Args:
+        coords: number of coordinates X of a point.
+        inputs: number of input channels at a point; 0 if the geometry is the only input.
+        outputs: number of predicted channels.
+        width: feature width W; a multiple of `heads`.
+        depth: number of blocks.
+        heads: attention heads.
+        slices: M, the rank of the attention kernel; 32 to 256.
+        mlp_ratio: hidden width of each MLP, in multiples of `width`.
+        stem: features of the attention: "linear" at each point, or "conv", a 3×3 convolution on the `grid`.
+        grid: (rows, columns[, layers]) of a structured mesh, points in C order; taken from the data if None.
+        time: whether the model takes a time, as `forward(..., time=(B, 1))`.
+        unified: distances to reference points in place of (or in addition to) the coordinates.
+        temperature: bounds of the learned temperature of each head; None: no temperature.
+        merge_layers: layers of the output projection of the attention.
+        tied: one projection for φ and ψ (ablation of the generalisation step).
+        mix: "attention" among the slices is the ablation of the simplification step.
+        phi: dimension of the softmax of φ: slices "M" or points "N" (ablation).
+        psi: normalisation of ψ: over points "N", over slices "M", "sum", or "phi" (ablations).
 
     >>> model = LinearNO(coords=2, inputs=1, outputs=1, width=64, depth=4, heads=4, slices=32)
     >>> u = model(coords, a)  # (B, N, 2), (B, N, 1) → (B, N, 1)
     """
 
-    def __init__(self, *, coords: int, inputs: int = 0, outputs: int, **settings: Any):
-        cfg = LinearNOConfig.make(settings)
+    def __init__(
+        self,
+        *,
+        coords: int,
+        inputs: int = 0,
+        outputs: int,
+        width: PositiveInt = 128,
+        depth: PositiveInt = 8,
+        heads: PositiveInt = 8,
+        slices: PositiveInt = 64,
+        mlp_ratio: PositiveInt = 1,
+        stem: Literal["linear", "conv"] = "linear",
+        grid: tuple[PositiveInt, ...] | None = None,
+        time: bool = False,
+        unified: Unified | None = None,
+        temperature: tuple[float, float] | None = (0.01, 1.0),
+        merge_layers: Literal[1, 2] = 1,
+        tied: bool = False,
+        mix: Literal["identity", "attention"] = "identity",
+        phi: Phi = "M",
+        psi: Psi = "N",
+    ):
+        if psi == "phi" and not tied:
+            raise ValueError("psi='phi' is the softmax over N of φ: it needs tied=True")
+        head_width = width // heads
+
+        def attention() -> SliceAttention:
+            return SliceAttention(
+                heads=heads,
+                stem=make_stem(width, require_grid(grid) if stem == "conv" else None),
+                merge=Mlp(width, width, width) if merge_layers == 2 else OneLinear(width, width),
+                query=nn.Linear(head_width, slices, bias=False),
+                key=None if tied else nn.Linear(head_width, slices, bias=False),
+                value=nn.Linear(head_width, head_width, bias=False),
+                mix=SelfAttention(head_width) if mix == "attention" else None,
+                temperature_query=Temperature(heads, temperature) if temperature else None,
+                temperature_key=Temperature(heads, temperature) if temperature and not tied else None,
+                phi=phi,
+                psi=psi,
+            )
+
         super().__init__(
-            cfg,
             coords=coords,
             inputs=inputs,
             outputs=outputs,
-            attention=lambda: _attention(cfg),
+            width=width,
+            depth=depth,
+            heads=heads,
+            mlp_ratio=mlp_ratio,
+            grid=grid,
+            time=time,
+            unified=unified,
+            attention=attention,
             init_conv=nn.init.kaiming_normal_,
         )
-
-
-def _attention(cfg: LinearNOConfig) -> SliceAttention:
-    width, head_width = cfg.width, cfg.width // cfg.heads
-    return SliceAttention(
-        heads=cfg.heads,
-        stem=make_stem(width, cfg.require_grid() if cfg.stem == "conv" else None),
-        merge=Mlp(width, width, width) if cfg.merge_layers == 2 else OneLinear(width, width),
-        query=nn.Linear(head_width, cfg.slices, bias=False),
-        key=None if cfg.tied else nn.Linear(head_width, cfg.slices, bias=False),
-        value=nn.Linear(head_width, head_width, bias=False),
-        mix=SelfAttention(head_width) if cfg.mix == "attention" else None,
-        temperature_query=Temperature(cfg.heads, cfg.temperature) if cfg.temperature else None,
-        temperature_key=Temperature(cfg.heads, cfg.temperature) if cfg.temperature and not cfg.tied else None,
-        phi=cfg.phi,
-        psi=cfg.psi,
-    )

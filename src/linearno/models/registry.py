@@ -1,45 +1,198 @@
-"""Models by name, built for the data at hand."""
+"""Models by name. A model's constructor signature is its configuration."""
 
 import inspect
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Literal, TypeVar, get_type_hints
 
+from pydantic import ConfigDict, PydanticUserError, create_model
+from torch import nn
+
+from linearno.core.errors import UserError
 from linearno.core.registry import Registry
 from linearno.data import FieldSpec
-from linearno.nn import ModelConfig, Transformer
+from linearno.nn.protocol import GRID_NEED, ModelConfig, ModelSpec, settings_of
 
-MODELS: Registry[Callable[..., Transformer]] = Registry("model")
-CONFIGS: Registry[type[ModelConfig]] = Registry("model")
+SIZES = ("coords", "inputs", "outputs")  # constructor arguments that come from the data
 
-M = TypeVar("M", bound=type[Transformer])
+Needs = Sequence[str] | Callable[[Any], Sequence[str]]
+M = TypeVar("M", bound=nn.Module)
 
 
-def model(name: str, config: type[ModelConfig]) -> Callable[[M], M]:
-    """Register a model and its config; help() and completion then show the settings as keywords."""
+@dataclass(frozen=True)
+class ModelEntry:
+    """A registered model.
 
-    def add(cls: M) -> M:
-        sizes = [
-            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in ("coords", "inputs", "outputs")
-        ]
-        settings = [
-            inspect.Parameter(
-                n, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.annotation
+    Args:
+        name: the name in recipes and configurations.
+        cls: the module class.
+        config: settings, derived from the signature of `cls`.
+        needs: what `forward` takes beyond coordinates and inputs; may depend on the settings.
+        sizes: constructor arguments that come from the data.
+    """
+
+    name: str
+    cls: type[nn.Module]
+    config: type[ModelConfig]
+    needs: Needs
+    sizes: tuple[str, ...]
+
+    def needs_of(self, config: ModelConfig) -> tuple[str, ...]:
+        return tuple(self.needs(config) if callable(self.needs) else self.needs)
+
+    @property
+    def summary(self) -> str:
+        """First line of the docstring."""
+        return (inspect.getdoc(self.cls) or "").partition("\n")[0]
+
+    def documented(self) -> dict[str, str]:
+        """Description of each argument, from the `Args:` section of the docstring."""
+        found: dict[str, str] = {}
+        name = None
+        for line in (inspect.getdoc(self.cls) or "").partition("Args:\n")[2].splitlines():
+            text = line.strip()
+            head, colon, rest = text.partition(": ")
+            if line.startswith("    ") and not line.startswith("     ") and colon and head.isidentifier():
+                name, found[head] = head, rest
+            elif name and text:
+                found[name] += f" {text}"
+            elif not text:
+                break
+        return found
+
+
+MODELS: Registry[ModelEntry] = Registry(
+    "model", plugins="linearno.models", hint="a model in a file of your own is given with --import FILE.py"
+)
+
+
+def model(name: str, *, needs: Needs = ()) -> Callable[[type[M]], type[M]]:
+    """Register a module class; its constructor signature becomes its configuration.
+
+    Constructor arguments `coords`, `inputs`, `outputs` (numbers of channels) and a required `grid` come from
+    the data. All others are settings: they need a type, and appear in YAML, in `--set model.FIELD=VALUE` and
+    in saved runs. A check across settings raises `ValueError`.
+
+    Args:
+        name: the name in recipes and configurations.
+        needs: what `forward` takes beyond `coords` and `inputs`, as keywords: "time", "positions" (unscaled
+            coordinates), "points" (where to predict, for field reconstruction), "surface", or an auxiliary
+            field of the data such as "edges"; "grid" asks for data on a grid. A function of the settings
+            where it depends on them.
+
+    >>> @model("scaled")
+    ... class Scaled(nn.Module):
+    ...     def __init__(self, *, coords: int, inputs: int, outputs: int, width: int = 32): ...
+    ...     def forward(self, coords, inputs=None): ...
+    """
+
+    def add(cls: type[M]) -> type[M]:
+        if name in MODELS:
+            owner = MODELS[name].cls
+            raise UserError(
+                f"model {name!r} is registered already, by {owner.__module__}.{owner.__qualname__}; "
+                "choose another name"
             )
-            for n, field in config.model_fields.items()
-            if n != "name"
-        ]
-        cls.__signature__ = inspect.Signature([*sizes, *settings])  # type: ignore[attr-defined]  # what inspect looks for
-        CONFIGS.register(name)(config)
-        MODELS.register(name)(cls)
+        MODELS.register(name)(_record_arguments(cls, name, needs))
         return cls
 
     return add
 
 
-def build_model(config: ModelConfig, spec: FieldSpec) -> Transformer:
+def build_model(config: ModelConfig, spec: FieldSpec) -> nn.Module:
     """The model that `config` describes, sized for the data that `spec` describes."""
-    settings = config.model_dump(exclude={"name"})
+    found = MODELS[config.name]
+    if GRID_NEED in found.needs_of(config) and spec.grid is None and getattr(config, "grid", None) is None:
+        raise UserError(f"model {config.name!r} needs data on a grid, these have none; choose another model")
+    settings = settings_of(config)
     if "grid" in settings and settings["grid"] is None:
         settings["grid"] = spec.grid
-    sizes = {"coords": len(spec.coords), "inputs": len(spec.inputs), "outputs": len(spec.outputs)}
-    return MODELS[config.name](**sizes, **settings)
+    sizes: dict[str, Any] = {name: len(getattr(spec, name)) for name in SIZES if name in found.sizes}
+    if "grid" in found.sizes:
+        sizes["grid"] = spec.grid
+    return found.cls(**sizes, **settings)
+
+
+def rebuild_model(name: str, sizes: Mapping[str, Any], settings: Mapping[str, Any]) -> nn.Module:
+    """The model that a saved bundle describes."""
+    found = MODELS[name]
+    if missing := [size for size in found.sizes if size not in sizes]:
+        raise UserError(f"model.{missing[0]}: missing; it is the number of {missing[0]} of the model")
+    return found.cls(**{size: sizes[size] for size in found.sizes}, **settings)
+
+
+def _record_arguments(cls: type[M], name: str, needs: Needs) -> ModelEntry:
+    """Derive the configuration of `cls`, and let its constructor check arguments and record them."""
+    original = cls.__init__
+    parameters = _parameters(cls)
+    sizes = tuple(
+        p.name for p in parameters if p.name in SIZES or (p.name == "grid" and p.default is p.empty)
+    )
+    config = _derive_config(cls, name, [p for p in parameters if p.name not in sizes])
+    entry = ModelEntry(name, cls, config, needs, sizes)
+    names = [p.name for p in parameters]
+
+    @wraps(original)
+    def __init__(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        if type(self) is not cls:  # a subclass: what it passes on is its own business
+            original(self, *args, **kwargs)
+            return
+        given = dict(zip(names, args, strict=False)) | kwargs
+        settings = config.make({key: value for key, value in given.items() if key not in sizes})
+        found = {key: _size(key, given[key]) for key in sizes if key in given}
+        try:
+            original(self, **found, **settings_of(settings))
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        defaults = {p.name: p.default for p in parameters if p.name in sizes}
+        self.__dict__["_model_spec"] = ModelSpec(settings, defaults | found, entry.needs_of(settings))
+
+    cls.__init__ = __init__  # type: ignore[method-assign]
+    return entry
+
+
+def _parameters(cls: type[nn.Module]) -> list[inspect.Parameter]:
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    for p in parameters:
+        if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
+            raise UserError(f"{cls.__name__}.__init__ takes *{p.name}: name every setting, one by one")
+        if p.annotation is p.empty and p.name not in SIZES:
+            raise UserError(
+                f"{cls.__name__}.__init__: {p.name} has no type; write {p.name}: int, or what it is"
+            )
+        if p.name == "name":
+            raise UserError(f"{cls.__name__}.__init__: no setting may be called 'name'; choose another")
+    if "outputs" not in [p.name for p in parameters]:
+        raise UserError(f"{cls.__name__}.__init__ takes no outputs: the number of channels to predict")
+    return parameters
+
+
+def _derive_config(cls: type[nn.Module], name: str, settings: list[inspect.Parameter]) -> type[ModelConfig]:
+    try:
+        hints = get_type_hints(cls.__init__, include_extras=True)
+        fields: dict[str, Any] = {"name": (Literal[name], name)} | {
+            p.name: (hints[p.name], ... if p.default is p.empty else p.default) for p in settings
+        }
+        return create_model(
+            f"{cls.__name__}Config",
+            __base__=_Derived,
+            __module__=cls.__module__,
+            __doc__=cls.__doc__,
+            **fields,
+        )
+    except (NameError, PydanticUserError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{cls.__name__}.__init__: its types make no configuration ({reason})") from None
+
+
+class _Derived(ModelConfig):
+    model_config = ConfigDict(protected_namespaces=())
+
+
+def _size(name: str, value: Any) -> Any:
+    if name == "grid":
+        return None if value is None else tuple(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise UserError(f"{name}: expected a number of channels, got {value!r}")
+    return value

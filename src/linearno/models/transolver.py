@@ -1,55 +1,87 @@
 """Transolver (Wu et al., ICML 2024): linear attention with tied projections, sum-norm and slice attention."""
 
-from typing import Any, Literal
+from typing import Literal
 
+from pydantic import PositiveInt
 from torch import nn
 
 from linearno.models.registry import model
-from linearno.nn import OneLinear, PointConfig, PointTransformer, SelfAttention, SliceAttention, Temperature
+from linearno.nn import OneLinear, PointTransformer, SelfAttention, SliceAttention, Temperature, Unified
 from linearno.nn.layers import make_stem
+from linearno.nn.skeleton import point_needs, require_grid
 
-CLAMP = (0.1, 5.0)  # of the temperature, on structured meshes only
-EPS = 1e-5  # joins the denominator of the sum-norm
-
-
-class TransolverConfig(PointConfig):
-    name: Literal["transolver"] = "transolver"
+TEMPERATURE_BOUNDS = (0.1, 5.0)  # on structured meshes only
+SUM_NORM_EPS = 1e-5  # added to the denominator of the sum-norm
 
 
-@model("transolver", TransolverConfig)
+@model("transolver", needs=point_needs)
 class Transolver(PointTransformer):
-    """Physics-Attention, as the special case of linear attention that it is (Wu et al., 2024).
+    """Physics-Attention, a special case of linear attention (Wu et al., 2024, https://arxiv.org/abs/2402.02366).
+
+    On a structured mesh (`stem="conv"`, 2-D or 3-D) the temperature is bounded and the placeholder joins only
+    without inputs; on an irregular one it is free and the placeholder always joins.
+
+    Args:
+        coords: number of coordinates X of a point.
+        inputs: number of input channels at a point; 0 if the geometry is the only input.
+        outputs: number of predicted channels.
+        width: feature width W; a multiple of `heads`.
+        depth: number of blocks.
+        heads: attention heads.
+        slices: M, the number of slices (physical states).
+        mlp_ratio: hidden width of each MLP, in multiples of `width`.
+        stem: features of the attention: "linear" at each point, or "conv", a 3×3 convolution on the `grid`.
+        grid: (rows, columns[, layers]) of a structured mesh, points in C order; taken from the data if None.
+        time: whether the model takes a time, as `forward(..., time=(B, 1))`.
+        unified: distances to reference points in place of (or in addition to) the coordinates.
 
     >>> model = Transolver(coords=2, inputs=1, outputs=1, width=64, depth=4, heads=4, slices=32)
     >>> u = model(coords, a)  # (B, N, 2), (B, N, 1) → (B, N, 1)
-
-    On a structured mesh (`stem="conv"`, 2-D or 3-D) the temperature is clamped and the placeholder joins
-    only without inputs; on an irregular one it is free and the placeholder always joins.
     """
 
-    def __init__(self, *, coords: int, inputs: int = 0, outputs: int, **settings: Any):
-        cfg = TransolverConfig.make(settings)
+    def __init__(
+        self,
+        *,
+        coords: int,
+        inputs: int = 0,
+        outputs: int,
+        width: PositiveInt = 128,
+        depth: PositiveInt = 8,
+        heads: PositiveInt = 8,
+        slices: PositiveInt = 64,
+        mlp_ratio: PositiveInt = 1,
+        stem: Literal["linear", "conv"] = "linear",
+        grid: tuple[PositiveInt, ...] | None = None,
+        time: bool = False,
+        unified: Unified | None = None,
+    ):
+        head_width = width // heads
+
+        def attention() -> SliceAttention:
+            conv_grid = require_grid(grid) if stem == "conv" else None
+            return SliceAttention(
+                heads=heads,
+                stem=make_stem(width, conv_grid),
+                value_stem=make_stem(width, conv_grid),
+                merge=OneLinear(width, width),
+                query=nn.Linear(head_width, slices),
+                mix=SelfAttention(head_width),
+                temperature_query=Temperature(heads, None if conv_grid is None else TEMPERATURE_BOUNDS),
+                psi="sum",
+                eps=SUM_NORM_EPS,
+            )
+
         super().__init__(
-            cfg,
             coords=coords,
             inputs=inputs,
             outputs=outputs,
-            attention=lambda: _attention(cfg),
-            always_placeholder=cfg.stem == "linear",
+            width=width,
+            depth=depth,
+            heads=heads,
+            mlp_ratio=mlp_ratio,
+            grid=grid,
+            time=time,
+            unified=unified,
+            attention=attention,
+            always_placeholder=stem == "linear",
         )
-
-
-def _attention(cfg: TransolverConfig) -> SliceAttention:
-    width, head_width = cfg.width, cfg.width // cfg.heads
-    grid = cfg.require_grid() if cfg.stem == "conv" else None
-    return SliceAttention(
-        heads=cfg.heads,
-        stem=make_stem(width, grid),
-        value_stem=make_stem(width, grid),
-        merge=OneLinear(width, width),
-        query=nn.Linear(head_width, cfg.slices),
-        mix=SelfAttention(head_width),
-        temperature_query=Temperature(cfg.heads, None if grid is None else CLAMP),
-        psi="sum",
-        eps=EPS,
-    )

@@ -2,8 +2,9 @@
 
 from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition
 from linearno.nn.layers import GridConv, Linear, Mlp, OneLinear
+from linearno.nn.protocol import ModelConfig
 from linearno.nn.rollout import roll_out
-from linearno.nn.settings import ModelConfig, PointConfig, Unified
+from linearno.nn.settings import Unified
 from linearno.nn.skeleton import PointTransformer, Transformer
 from linearno.nn.slice_attention import SelfAttention, SliceAttention, Temperature
 
@@ -13,7 +14,6 @@ __all__ = [
     "Mlp",
     "ModelConfig",
     "OneLinear",
-    "PointConfig",
     "PointTransformer",
     "SelfAttention",
     "SliceAttention",

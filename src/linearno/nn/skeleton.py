@@ -6,6 +6,7 @@ Axes: B batch, N points, X coordinates, C channels, W width.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import torch
@@ -15,10 +16,12 @@ from torch.utils.checkpoint import checkpoint
 
 from linearno.core.device import keep_freed_memory
 from linearno.core.errors import UserError
+from linearno.metrics.cost import Shape
 from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition, unit_grid
 from linearno.nn.layers import GridConv, Linear, Mlp, add_into, add_norm, pointwise
+from linearno.nn.protocol import spec_of
 from linearno.nn.rollout import roll_out
-from linearno.nn.settings import ModelConfig, PointConfig, Unified
+from linearno.nn.settings import Unified
 from linearno.nn.slice_attention import SliceAttention
 from linearno.ops import Segments, State
 from linearno.ops.pointwise import Stream, begin, norm_linear
@@ -76,15 +79,28 @@ class Block(nn.Module):
 class Transformer(nn.Module, ABC):
     """Blocks on a residual stream, then a norm and a linear head. What comes before is a model's own."""
 
+    capturable = True
+    fused_parameters = True
     blocks: nn.ModuleList
     norm: nn.LayerNorm
     head: Linear
 
-    def __init__(self, config: ModelConfig, sizes: dict[str, int]):
+    def __init__(self, *, coords: int, inputs: int, outputs: int, width: int, heads: int, mlp_ratio: int):
+        if width % heads:
+            raise ValueError(
+                f"width={width} is not a multiple of heads={heads}; "
+                f"the next that is: {width + -width % heads}"
+            )
         super().__init__()
         keep_freed_memory()
-        self.config, self.sizes = config, sizes
-        self.recompute = False  # keep only what enters each block, and run it again in the backward pass
+        self.sizes = {"coords": coords, "inputs": inputs, "outputs": outputs}
+        self.outputs, self.width, self.mlp_ratio = outputs, width, mlp_ratio
+        self.recompute = False  # store only the input of each block and recompute it in the backward pass
+
+    @property
+    def config(self) -> Any:
+        """The settings that the model was built with."""
+        return spec_of(self).config
 
     @abstractmethod
     def slice_weights(self, *asked: Any, **more: Any) -> Iterator[tuple[Tensor, Tensor]]:
@@ -120,37 +136,46 @@ class PointTransformer(Transformer):
     and `segments`, the B + 1 offsets where they begin and end, on the host. Points see their own mesh alone.
     """
 
-    config: PointConfig
     grid_points: Tensor | None
     grid_distances: Tensor | None
 
     def __init__(
         self,
-        config: PointConfig,
         *,
         coords: int,
         inputs: int,
         outputs: int,
+        width: int,
+        depth: int,
+        heads: int,
+        mlp_ratio: int,
+        grid: tuple[int, ...] | None,
+        time: bool,
+        unified: Unified | None,
         attention: Callable[[], SliceAttention],
         always_placeholder: bool = False,
         init_conv: Callable[[Tensor], Tensor] | None = None,
     ):
-        super().__init__(config, {"coords": coords, "inputs": inputs, "outputs": outputs})
+        super().__init__(
+            coords=coords, inputs=inputs, outputs=outputs, width=width, heads=heads, mlp_ratio=mlp_ratio
+        )
         self.always_placeholder = always_placeholder
         self.unified: UnifiedPosition | None = None
         self.register_buffer("grid_points", None, persistent=False)
         self.register_buffer("grid_distances", None, persistent=False)
-        if config.unified is not None:
-            self._measure_from(config.unified, coords)
+        self._beside = unified is not None and unified.place == "positions"
+        self._grid = grid
+        if unified is not None:
+            self._measure_from(unified, coords, grid)
         self.features = self._place_features(coords) + inputs
-        self.lift = Mlp(self.features, 2 * config.width, config.width, exact=True)
-        self.time = TimeEmbedding(config.width) if config.time else None
-        blocks = [Block(config.width, config.mlp_ratio, attention()) for _ in range(config.depth)]
+        self.lift = Mlp(self.features, 2 * width, width, exact=True)
+        self.time = TimeEmbedding(width) if time else None
+        blocks = [Block(width, mlp_ratio, attention()) for _ in range(depth)]
         self.blocks = nn.ModuleList(blocks)
-        self.norm = nn.LayerNorm(config.width)
-        self.head = Linear(config.width, outputs)
+        self.norm = nn.LayerNorm(width)
+        self.head = Linear(width, outputs)
         self.apply(lambda module: initialise(module, init_conv))
-        self.placeholder = nn.Parameter(torch.rand(config.width) / config.width)
+        self.placeholder = nn.Parameter(torch.rand(width) / width)
 
     def forward(
         self,
@@ -231,14 +256,38 @@ class PointTransformer(Transformer):
             yield block.attention.weights(add_norm(block.norm_attention, stream)[1])
             stream, _ = block(stream)
 
+    def cost_shape(self, points: int) -> Shape:
+        """The sizes that the cost of one sample of so many points depends on."""
+        block = self.blocks[0]
+        assert isinstance(block, Block)
+        attention = block.attention
+        conv = attention.stem.conv if isinstance(attention.stem, GridConv) else None
+        return Shape(
+            points=points,
+            features=self.features,
+            outputs=self.outputs,
+            width=self.width,
+            heads=attention.heads,
+            depth=len(self.blocks),
+            slices=attention.query.out_features,
+            mlp_ratio=self.mlp_ratio,
+            taps=1 if conv is None else prod(conv.kernel_size),
+            merge_layers=sum(isinstance(part, nn.Linear) for part in attention.merge),
+            time=self.time is not None,
+            stems=1 if attention.value_stem is None else 2,
+            scores=1 if attention.key is None else 2,
+            values=attention.value is not None,
+            mixes=attention.mix is not None,
+        )
+
     @cached_property
-    def tied_to_grid(self) -> bool:
-        """Whether the model answers on one mesh only, that of its convolutions or of its position."""
-        return bool(self.untied)
+    def fixed_grid(self) -> tuple[int, ...] | None:
+        """The grid of the convolutions or of the position; None if the model predicts at any points."""
+        return self._grid if self.grid_free_settings else None
 
     @property
-    def untied(self) -> str:
-        """The settings with which a model tied to a grid would answer anywhere; nothing for any other."""
+    def grid_free_settings(self) -> str:
+        """Settings with which a model bound to a grid would predict anywhere; empty for any other."""
         convolves = any(isinstance(module, GridConv) for module in self.modules())
         ties = {"stem=linear": convolves, "unified.place=coords": self.grid_points is not None}
         return " and ".join(setting for setting, tied in ties.items() if tied)
@@ -269,10 +318,10 @@ class PointTransformer(Transformer):
         when = self.time(time)
         return Stream(h + (when if segments is None else spread(when, segments)))
 
-    def _measure_from(self, unified: Unified, coords: int) -> None:
+    def _measure_from(self, unified: Unified, coords: int, grid: tuple[int, ...] | None) -> None:
         axes = coords
         if unified.place == "grid":
-            grid = self.config.require_grid()
+            grid = require_grid(grid)
             self.grid_points, axes = unit_grid(grid), len(grid)
         self.unified = UnifiedPosition(unified.ref, unified.box or ((0.0, 1.0),) * axes)
         if self.grid_points is not None:
@@ -282,10 +331,6 @@ class PointTransformer(Transformer):
         if self.unified is None:
             return coords
         return self.unified.features + (coords if self._beside else 0)
-
-    @property
-    def _beside(self) -> bool:
-        return self.config.unified is not None and self.config.unified.place == "positions"
 
     def _place(self, coords: Tensor, positions: Tensor | None) -> Tensor:
         if self.unified is None:
@@ -304,22 +349,37 @@ class PointTransformer(Transformer):
         return self.grid_distances.expand(coords.shape[0], -1, -1)
 
     def _require_packed(self, coords: Tensor, segments: Segments) -> None:
-        if self.tied_to_grid:
-            raise UserError(f"a model tied to a grid takes no packed meshes; build it with {self.untied}")
+        if self.fixed_grid is not None:
+            raise UserError(
+                f"a model tied to a grid takes no packed meshes; build it with {self.grid_free_settings}"
+            )
         if len(coords) != 1:
             raise UserError(f"packed meshes are one batch, coords (1, T, X); got {tuple(coords.shape)}")
         sizes_of(segments, coords.shape[1])
 
     def require_queryable(self) -> None:
         """Refuse a model whose points cannot be asked one by one from states: in chunks, or elsewhere."""
-        if self.tied_to_grid:
+        if self.fixed_grid is not None:
             raise UserError(
-                f"a model tied to a grid cannot be queried elsewhere or streamed; build it with {self.untied}"
+                "a model tied to a grid cannot be queried elsewhere or streamed; "
+                f"build it with {self.grid_free_settings}"
             )
         if any(isinstance(block, Block) and block.attention.phi == "N" for block in self.blocks):
             raise UserError(
                 "φ normalised over the points cannot be queried elsewhere or streamed; use phi='M'"
             )
+
+
+def point_needs(config: Any) -> tuple[str, ...]:
+    """What a `PointTransformer` with these settings takes beyond coordinates and inputs."""
+    positions = config.unified is not None and config.unified.place == "positions"
+    return ("time",) * config.time + ("positions",) * positions
+
+
+def require_grid(grid: tuple[int, ...] | None) -> tuple[int, ...]:
+    if grid is None:
+        raise UserError("a convolutional stem or a unified position on a grid needs grid=(rows, columns)")
+    return grid
 
 
 def initialise(module: nn.Module, init_conv: Callable[[Tensor], Tensor] | None = None) -> None:

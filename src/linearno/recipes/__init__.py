@@ -1,29 +1,6 @@
-"""A run is a function with a name. One file for each benchmark; importing this room registers them all."""
+"""Runs with a name. A pair of a benchmark and a model is a recipe by itself; these are the others."""
 
-from linearno.experiment import RECIPES
-from linearno.recipes import (
-    airfoil,
-    burgers,
-    cases,
-    darcy,
-    demo,
-    elasticity,
-    gallery,
-    navier_stokes,
-    pipe,
-    plasticity,
-)
+from linearno.recipes import cases, demo, gallery
+from linearno.run_config import RECIPES, recipe
 
-__all__ = [
-    "RECIPES",
-    "airfoil",
-    "burgers",
-    "cases",
-    "darcy",
-    "demo",
-    "elasticity",
-    "gallery",
-    "navier_stokes",
-    "pipe",
-    "plasticity",
-]
+__all__ = ["RECIPES", "cases", "demo", "gallery", "recipe"]

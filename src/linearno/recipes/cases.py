@@ -4,8 +4,8 @@ from linearno.core.errors import UserError
 from linearno.data import CasesConfig
 from linearno.data.case_files import find_cases, split_cases
 from linearno.data.reader import Reader
-from linearno.experiment import RECIPES, RunConfig
-from linearno.models import CONFIGS
+from linearno.models import MODELS
+from linearno.run_config import RunConfig
 from linearno.training import LossConfig, TrainingConfig
 
 PEEKED = 8  # cases that are looked at for their size
@@ -30,7 +30,7 @@ def cases_run(data: CasesConfig) -> RunConfig:
     return RunConfig(
         recipe="cases/linearno",
         data=data,
-        model=CONFIGS["linearno"].make({"name": "linearno", **model}),
+        model=MODELS["linearno"].config.make({"name": "linearno", **model}),
         training=TrainingConfig(
             epochs=max(low, min(high, round(STEPS * batch / cases))),
             batch=batch,
@@ -54,14 +54,3 @@ def sizes_of(data: CasesConfig) -> tuple[int, int]:
                 if not data.skip_bad:
                     raise
     return len(train), max(1, *counts) if counts else 1
-
-
-@RECIPES.register("cases/linearno")
-def cases_linearno() -> RunConfig:
-    """LinearNO on your own cases: write a dataset.yaml with `linearno init FOLDER`, then train that."""
-    return RunConfig(
-        recipe="cases/linearno",
-        data=CasesConfig(),
-        model=CONFIGS["linearno"].make({"name": "linearno", **SIZES[10**6]}),
-        training=TrainingConfig(epochs=100, lr=2e-3, weight_decay=1e-5, loss=LossConfig(scaled=True)),
-    )

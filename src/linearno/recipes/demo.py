@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from linearno.data import DarcyConfig
-from linearno.experiment import RECIPES, RunConfig
-from linearno.models import CONFIGS
+from linearno.models import MODELS
+from linearno.run_config import RECIPES, RunConfig
 from linearno.training import LossConfig, TrainingConfig
 
 RESOLUTION = 85  # solved on 85×85, learned on every third point: 29×29
@@ -23,7 +23,7 @@ def _demo(model: str, **settings: Any) -> RunConfig:
     return RunConfig(
         recipe=f"demo/{model}",
         data=DATA,
-        model=CONFIGS[model].make({"name": model} | SIZE | settings),
+        model=MODELS[model].config.make({"name": model} | SIZE | settings),
         training=TRAINING,
     )
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from linearno.metrics.cost import flops, macs_paper_convention
-from linearno.models import MODELS, shape_of
-from linearno.nn import PointTransformer
+from linearno.models import MODELS
+from linearno.nn.protocol import Streamable
 from linearno.recipes.published import BENCHMARKS, Published
 
 
@@ -45,13 +45,13 @@ def efficiency() -> dict[str, dict[str, Cost]]:
 def cost(name: str, published: Published) -> Cost:
     with torch.device("meta"):
         model = build(name, published)
-    shape = shape_of(model, published.points)
+    shape = model.cost_shape(published.points)
     params = sum(weight.numel() for weight in model.parameters())
-    return Cost(params, macs_paper_convention(name, shape), flops(name, shape), *published.paper[name])
+    return Cost(params, macs_paper_convention(name, shape), flops(shape), *published.paper[name])
 
 
-def build(name: str, published: Published) -> PointTransformer:
+def build(name: str, published: Published) -> Streamable:
     sizes = {"coords": published.coords, "inputs": published.inputs, "outputs": published.outputs}
-    built = MODELS[name](**sizes, **published.settings[name])
-    assert isinstance(built, PointTransformer)
+    built = MODELS[name].cls(**sizes, **published.settings[name])
+    assert isinstance(built, Streamable)
     return built

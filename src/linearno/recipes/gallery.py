@@ -19,9 +19,9 @@ from linearno.data import (
     PipeConfig,
     PlasticityConfig,
 )
-from linearno.experiment import RECIPES, Recipe, RunConfig
-from linearno.models import CONFIGS
+from linearno.models import MODELS
 from linearno.recipes import demo
+from linearno.run_config import RECIPES, Recipe, RunConfig
 from linearno.training import Completion, LossConfig, Rollout, Task, Timed, TrainingConfig
 
 ROOT = Path("gallery")
@@ -64,7 +64,7 @@ def small(
     return RunConfig(
         recipe=f"gallery/{benchmark}",
         data=data.model_copy(update={"root": ROOT / benchmark / "data"}),
-        model=CONFIGS[settings["name"]].make(settings),
+        model=MODELS[settings["name"]].config.make(settings),
         task=task or Task(),
         training=training,
     )

@@ -2,11 +2,12 @@
 
 import re
 
+from linearno.data import metric_title
 from linearno.report.markup import Markup, join, tag
 from linearno.report.pictures import image, picture
 from linearno.report.read import Cases, Run
 from linearno.report.summary import evaluated_on, split
-from linearno.report.words import capital, metric_words, number
+from linearno.report.words import capital, number
 from linearno.training import Rollout
 from linearno.viz import (
     Case,
@@ -40,7 +41,7 @@ def cases(run: Run) -> Markup | None:
         shown = range(min(MOST_CHANNELS, len(found.spec.outputs)))
         figures = [_case(run, found, place, channel) for channel in shown for place in places]
         lead = _left_out(found)
-    which = f"The samples with the smallest, the median and the largest {metric_words(run.metric)}"
+    which = f"The samples with the smallest, the median and the largest {metric_title(run.metric)}"
     words = f"{which} ({evaluated_on(run)}). {lead}"
     return join([tag("p", words.strip()), tag("div", *figures, class_="figures three")])
 
@@ -191,4 +192,4 @@ def _which(run: Run, found: Cases, place: int) -> str:
 
 
 def _error(run: Run, found: Cases, place: int) -> str:
-    return f"{metric_words(run.metric)} {number(float(found.error[place]))} (dimensionless)"
+    return f"{metric_title(run.metric)} {number(float(found.error[place]))} (dimensionless)"

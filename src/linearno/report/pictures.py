@@ -4,10 +4,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy import ndarray
 
+from linearno.data import metric_title
 from linearno.report.markup import Markup, details, join, tag
 from linearno.report.read import Cases, Run
 from linearno.report.summary import split
-from linearno.report.words import dig, metric_words
+from linearno.report.words import dig
 from linearno.training import Rollout
 from linearno.viz import (
     ErrorSet,
@@ -48,7 +49,7 @@ def training(runs: list[Run]) -> Markup | None:
         "Below: learning rate of the epoch's last step."
     )
     if any(curve.validation is not None for curve in curves):
-        kinds = dict.fromkeys(metric_words(run.metric) for run in runs)
+        kinds = dict.fromkeys(metric_title(run.metric) for run in runs)
         caption += f" Dashes: mean {' or '.join(kinds)} (dimensionless) of held-out training samples."
     names = ", ".join(curve.name for curve in curves)
     return picture(
@@ -86,7 +87,7 @@ def _histogram(runs: list[Run], metric: str) -> Markup | None:
     ]
     if not sets:
         return None
-    words = metric_words(metric)
+    words = metric_title(metric)
     caption = (
         f"How many samples have which {words}. Dashes mark the median of a run, dots the error of always "
         "predicting the mean field. Further left is better; a long tail to the right is a few hard samples."

@@ -105,7 +105,7 @@ def read_run(folder: Path, name: str) -> Run:
         raise UserError(f"{folder} has format {card.get('format')}, this version reads {FORMAT}")
     settings, config = _config(folder / "config.yaml")
     task, metrics = _task(folder, card, config), _record(folder / "metrics.json")
-    metric = metrics.get("metric") or task.metric
+    metric = metrics.get("metric") or task.metric or "relative_l2"
     return Run(
         name=name,
         settings=settings,

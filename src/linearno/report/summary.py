@@ -1,9 +1,10 @@
 """The numbers of a page: headline, summary table, provenance."""
 
+from linearno.data import METRICS, metric_title
 from linearno.report.markup import Markup, details, join, table, tag
 from linearno.report.read import Run
-from linearno.report.words import NOTHING, capital, dig, duration, metric_words, number, text
-from linearno.training import METRICS, Completion, Rollout, Timed
+from linearno.report.words import NOTHING, capital, dig, duration, number, text
+from linearno.training import Completion, Rollout, Timed
 from linearno.viz.style import run_color
 
 SIDE_BY_SIDE = 3  # up to so many runs are columns of the summary; more are rows
@@ -33,7 +34,7 @@ def reached(run: Run) -> Markup:
         return tag("p", "not evaluated yet")
     lines = [
         tag("p", number(error), class_="big"),
-        tag("p", f"mean {metric_words(run.metric)} (dimensionless), {evaluated_on(run)}"),
+        tag("p", f"mean {metric_title(run.metric)} (dimensionless), {evaluated_on(run)}"),
     ]
     if isinstance(baseline, float) and isinstance(error, float) and error > 0:
         ratio = f"{baseline / error:.3g} times lower" if error <= baseline else "no lower"
@@ -65,11 +66,11 @@ def _metrics(runs: list[Run]) -> list[str]:
 def _facts(run: Run, metrics: list[str]) -> dict[str, str]:
     errors = {}
     for metric in metrics:
-        name = capital(metric_words(metric))
+        name = capital(metric_title(metric))
         for which in ("mean", "median", "max"):
             errors[f"{name}, {which} (dimensionless)"] = number(dig(run.metrics, metric, which))
         baseline = dig(run.metrics, "mean_field", metric)
-        errors[f"Mean-field baseline, {metric_words(metric)} (dimensionless)"] = number(baseline)
+        errors[f"Mean-field baseline, {metric_title(metric)} (dimensionless)"] = number(baseline)
     return {
         "Recipe": recipe(run),
         "Task": task(run),
@@ -85,7 +86,7 @@ def _facts(run: Run, metrics: list[str]) -> dict[str, str]:
 
 
 def _glossary(runs: list[Run], metrics: list[str]) -> Markup:
-    words = {capital(metric_words(metric)): MEANINGS[metric] for metric in metrics if metric in MEANINGS}
+    words = {capital(metric_title(metric)): MEANINGS[metric] for metric in metrics if metric in MEANINGS}
     words["Mean field"] = (
         "the simplest answer there is: the mean of the training solutions, for every sample. "
         "A model is worth its cost only well below it."

@@ -3,8 +3,6 @@
 from math import isfinite
 from typing import Any
 
-from linearno.training import WORDS
-
 NOTHING = "–"  # a value that the run did not record
 
 
@@ -40,8 +38,3 @@ def duration(seconds: Any) -> str:
 
 def capital(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
-
-
-def metric_words(metric: str) -> str:
-    """An error as it is called: relative L2."""
-    return WORDS.get(metric, metric.replace("_", " "))

@@ -7,14 +7,14 @@ Between two passes features wait on a shelf, or are made again.
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from linearno.core.errors import UserError
 from linearno.data.scaler import Scaler
-from linearno.nn import PointTransformer
+from linearno.nn.protocol import Streamable
 from linearno.nn.skeleton import Block
 from linearno.ops import State, merge
 from linearno.ops.pointwise import Stream
@@ -41,7 +41,7 @@ class Passes:
 
     def __init__(
         self,
-        model: PointTransformer,
+        model: Streamable,
         plan: Plan,
         scaler: Scaler | None,
         *,
@@ -52,9 +52,9 @@ class Passes:
         self.model, self.plan, self.scaler, self.dtype = model, plan, scaler, weight.dtype
         self.blocks = [block for block in model.blocks if isinstance(block, Block)]
         self.ferry = Ferry(weight.device, plan.chunk)
-        self.shelf = _shelf(plan, model.config.width, weight.device) if passes > 1 else None
+        self.shelf = _shelf(plan, model.width, weight.device) if passes > 1 else None
         self.on_chunk, self.done, self.total = on_chunk, 0, passes * plan.points
-        self.replays = replays_of(model, plan.samples * plan.chunk * model.config.width)
+        self.replays = replays_of(cast(nn.Module, model), plan.samples * plan.chunk * model.width)
         scales = None if scaler is None else (scaler, *places_of(scaler))
         self.kind = scales, plan.kept_type, torch.backends.cuda.matmul.allow_tf32
 

@@ -12,8 +12,7 @@ from linearno.core.device import Precision
 from linearno.core.errors import UserError, did_you_mean
 from linearno.core.memory import free_disk, free_memory, in_words, to_bytes
 from linearno.metrics.cost import flops
-from linearno.models import shape_of
-from linearno.nn import PointTransformer
+from linearno.nn.protocol import Streamable
 
 Keep = Literal["device", "host", "disk", "recompute"]
 CHOICES = {"cpu": ("host", "disk", "recompute"), "cuda": ("device", "host", "recompute")}  # in this order
@@ -60,7 +59,7 @@ WHERE = {"device": "on the device", "host": "in host memory", "disk": "on disk"}
 
 
 def plan(
-    model: PointTransformer,
+    model: Streamable,
     points: int,
     *,
     samples: int = 1,
@@ -112,9 +111,9 @@ def _ways(keep: str, kind: str) -> list[Keep]:
     return [way for way in get_args(Keep) if way in choices]
 
 
-def _fitted(model: PointTransformer, blank: Plan, keep: Keep, room: int, chunk: int | None) -> Plan:
+def _fitted(model: Streamable, blank: Plan, keep: Keep, room: int, chunk: int | None) -> Plan:
     """The plan with the largest useful chunk that fits; one without any if none does."""
-    device, width = next(model.parameters()).device, blank.samples * model.config.width
+    device, width = next(model.parameters()).device, blank.samples * model.width
     kept = 0 if keep == "recompute" else blank.points * width * blank.kept_type.itemsize
     found = replace(blank, keep=keep, kept_bytes=kept)
     most = (room - _bytes(model, found)) // _bytes_a_point(model, found)
@@ -133,32 +132,32 @@ def _room_elsewhere(keep: Keep, device: torch.device) -> float:
     return 0.9 * free_memory(torch.device("cpu")) if keep == "host" and device.type == "cuda" else inf
 
 
-def _bytes(model: PointTransformer, plan: Plan) -> int:
+def _bytes(model: Streamable, plan: Plan) -> int:
     """Memory of the device that a plan takes at its highest."""
     kind = next(model.parameters()).device.type
     near = plan.keep == "device" or (plan.keep, kind) == ("host", "cpu")
     return FIXED[kind] + (plan.kept_bytes if near else 0) + plan.chunk * _bytes_a_point(model, plan)
 
 
-def _bytes_a_point(model: PointTransformer, plan: Plan) -> int:
+def _bytes_a_point(model: Streamable, plan: Plan) -> int:
     """Of a chunk, while a block works on it: its features a few times over, the hidden layer twice; the lift
     has a hidden layer of twice the width. On CUDA two chunks more are on their way, in and out."""
-    weight, cfg = next(model.parameters()), model.config
-    around = model.features + model.head.out_features
-    size = weight.element_size() * ((8 + 2 * max(1, cfg.mlp_ratio)) * cfg.width + 2 * around)
+    weight = next(model.parameters())
+    around = model.features + model.outputs
+    size = weight.element_size() * ((8 + 2 * max(1, model.mlp_ratio)) * model.width + 2 * around)
     if weight.is_cuda:
-        far = 4 * plan.kept_type.itemsize * cfg.width if plan.keep in ("host", "disk") else 0
+        far = 4 * plan.kept_type.itemsize * model.width if plan.keep in ("host", "disk") else 0
         size += 4 * weight.element_size() * around + far
     return plan.samples * size
 
 
-def _flops(model: PointTransformer, plan: Plan) -> int:
+def _flops(model: Streamable, plan: Plan) -> int:
     """Of all passes: with kept features the stem of every block is taken twice, without them each pass
     begins at the mesh."""
-    shape = shape_of(model, plan.points)
+    shape = model.cost_shape(plan.points)
     if plan.keep == "recompute":
-        first, last = flops(model.config.name, replace(shape, depth=0)), flops(model.config.name, shape)
+        first, last = flops(replace(shape, depth=0)), flops(shape)
         once = plan.passes * (first + last) // 2  # each pass goes one block further
     else:
-        once = flops(model.config.name, shape) + 2 * plan.points * plan.depth * model.config.width**2
+        once = flops(shape) + 2 * plan.points * plan.depth * model.width**2
     return plan.samples * once

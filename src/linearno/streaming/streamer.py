@@ -4,15 +4,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.core.errors import UserError
 from linearno.data.scaler import Scaler
-from linearno.nn import PointTransformer
+from linearno.nn.protocol import Streamable, needs_of, unsupported
 from linearno.ops import State
 from linearno.streaming.passes import Mesh, OnChunk, Passes
 from linearno.streaming.planning import Keep, Plan, plan
@@ -31,7 +31,7 @@ class Streamer:
     all passes.
     """
 
-    model: PointTransformer
+    model: Streamable
     memory: int | str = "2GB"
     keep: Keep | Literal["auto"] = "auto"
     precision: Precision = "fp32"
@@ -167,14 +167,15 @@ class Streamer:
         def draw(channels: int) -> InMemory | None:
             return InMemory(torch.rand(samples, points, channels)) if channels else None
 
-        box = model.unified.references.shape[1] if model.unified is not None else 0
+        needs = needs_of(cast(nn.Module, model)) or ()
         coords = draw(model.sizes["coords"])
         assert coords is not None
-        when = None if model.time is None else weight.new_zeros(samples, 1)
-        return Mesh(coords, draw(model.sizes["inputs"]), draw(box), when)
+        positions = draw(model.sizes["coords"]) if "positions" in needs else None
+        when = weight.new_zeros(samples, 1) if "time" in needs else None
+        return Mesh(coords, draw(model.sizes["inputs"]), positions, when)
 
 
-def stream(model: PointTransformer, coords: Array, inputs: Array | None = None, **asked: Any) -> Tensor:
+def stream(model: nn.Module, coords: Array, inputs: Array | None = None, **asked: Any) -> Tensor:
     """The outputs of `model` at any number of points, within a given memory.
 
     >>> u = stream(model, coords, a, memory="8GB")  # (N, X), (N, C) → (N, C), as model(coords, a)
@@ -182,5 +183,7 @@ def stream(model: PointTransformer, coords: Array, inputs: Array | None = None, 
     `asked` are settings of a `Streamer` (memory, keep, precision, …) and arguments of its `forward` (time,
     positions, out).
     """
+    if not isinstance(model, Streamable):
+        raise unsupported(model, "streaming")
     here = {name: asked.pop(name) for name in ("time", "positions", "out") if name in asked}
     return Streamer(model, **asked).forward(coords, inputs, **here)

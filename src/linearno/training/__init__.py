@@ -6,12 +6,10 @@ from linearno.training.history import EpochRecord
 from linearno.training.interrupt import Interrupted
 from linearno.training.losses import LossConfig
 from linearno.training.predict import predict
-from linearno.training.tasks import METRICS, TASKS, WORDS, Completion, Rollout, Task, Timed
+from linearno.training.tasks import TASKS, Completion, Rollout, Task, Timed
 
 __all__ = [
-    "METRICS",
     "TASKS",
-    "WORDS",
     "Completion",
     "EpochRecord",
     "Interrupted",

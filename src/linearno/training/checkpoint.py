@@ -61,6 +61,25 @@ class Checkpoints:
             raise UserError(f"{state} is not what was written there; {DAMAGED}")
         return tensors, document.get("values", {})
 
+    def extend(self, fingerprint: str, settings: Mapping[str, Any]) -> None:
+        """Let the latest checkpoint be continued under a configuration with more epochs.
+
+        The schedule continues at the same step of the longer one.
+        """
+        pointer = self.folder / "latest"
+        if not pointer.exists():
+            raise UserError(f"{self.folder} holds no checkpoint to continue from")
+        path = self.folder / pointer.read_text(encoding="utf-8").strip() / "state.json"
+        document = read_json(path, how=DAMAGED)
+        if document.get("fingerprint") == fingerprint:
+            return  # an earlier call got as far as here
+        self._refuse_another_run(document)
+        values = document["values"]
+        done = values["schedule"].get("last_epoch")
+        schedule = {} if done is None else {"moved_to": done}
+        head = {"fingerprint": fingerprint, "settings": settings, "values": values | {"schedule": schedule}}
+        write_json(path, document | head)
+
     def _refuse_another_run(self, document: Mapping[str, Any]) -> None:
         if document["format"] != FORMAT:
             raise UserError(

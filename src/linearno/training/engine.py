@@ -1,9 +1,11 @@
 """The step of a run: eager anywhere, and on CUDA recorded once as a graph and replayed without the host."""
 
 import logging
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -11,10 +13,10 @@ from torch import Tensor
 
 from linearno.core.randomness import torch_generator
 from linearno.data.benchmark import FieldData
-from linearno.data.sample import Sample
+from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
 from linearno.data.subsample import draw_points, points_of
-from linearno.nn import Transformer
+from linearno.nn.protocol import capturable, fused_parameters
 from linearno.ops import Casts, sharded
 from linearno.ops.ahead import compile_ahead
 from linearno.training import parallel
@@ -27,6 +29,7 @@ from linearno.training.tasks import IN_TRAINING, OF_MESH, Drawn, Task
 
 log = logging.getLogger(__name__)
 
+RECENT_STEPS = 8
 WARM_UP = 3  # eager steps before a capture: libraries set themselves up
 
 
@@ -64,9 +67,16 @@ class Engine:
         self.seed, self.task, self.among = seed, task or Task(), among or parallel.layout()
         cuda, alone = state.device.type == "cuda", parallel.size() == 1
         fused = cuda and alone and isinstance(state.optimizer, FlatAdam)
-        self.capture = fused and config.capture
-        self.ahead = fused and isinstance(state.model, Transformer)  # nothing but kernels changes anything
-        self.by_host = data.offsets is not None or config.points is not None
+        self.capture = fused and config.capture and capturable(state.model)
+        self.ahead = fused and fused_parameters(state.model)
+        self.by_host = data.ragged or config.points is not None
+        surface = data.surface if config.keep_surface else None
+        self._on_host = replace(data, surface=None if surface is None else surface.cpu())
+        if fused and config.capture and not self.capture:
+            log.info(
+                "the training step is not captured as a CUDA graph: %s does not set `capturable = True`",
+                type(state.model).__name__,
+            )
         if self.capture and self.by_host:
             self.capture = False
             log.info(
@@ -77,6 +87,8 @@ class Engine:
         self.casts = Casts(state.model.parameters(), torch.bfloat16) if narrow else None
         self._recorded: dict[int, Recorded] = {}  # by the samples of a step
         self._done: Counter[int] = Counter()
+        self.steps = 0  # taken by this engine
+        self._times: deque[float] = deque(maxlen=RECENT_STEPS)  # when the last steps began
 
     def __enter__(self) -> "Engine":
         """All work of a captured run, before and after the capture, belongs on one stream of its own. Sums of
@@ -102,6 +114,7 @@ class Engine:
         Loss and gradient norm are the means over those.
         """
         state = self.state
+        self._times.append(time.perf_counter())
         parallel.own_randomness(self.seed, state.total_steps)
         for count, drawn in enumerate(self._draws(len(index)), start=1):
             if isinstance(state.optimizer, FlatAdam):
@@ -112,6 +125,12 @@ class Engine:
         state.lr = float(state.optimizer.param_groups[0]["lr"])
         state.schedule.after_step()
         state.step += 1
+        self.steps += 1
+
+    def seconds_per_step(self) -> float:
+        """Mean time of the later half of the steps so far, by which libraries and kernels are set up."""
+        first = len(self._times) // 2
+        return (time.perf_counter() - self._times[first]) / (len(self._times) - first)
 
     def _draws(self, samples: int) -> Iterable[Drawn]:
         """By the host, from seed and step alone: a resumed run draws what it would have drawn."""
@@ -120,14 +139,14 @@ class Engine:
         draws = self.task.draws(shape, self.seed, IN_TRAINING, self.state.total_steps)
         return [None] if draws is None else draws.to(self.state.device, non_blocking=True).unbind()
 
-    def _batch(self, index: Tensor) -> Sample:
+    def _batch(self, index: Tensor) -> Batch:
         """Of each sample all points, or those drawn for it: from seed, epoch and sample alone."""
         count = self.config.points
         if count is None:
             return self.data.batch(index)
         kept = []
         for sample in index.tolist():
-            points, surface = points_of(self.data, sample)
+            points, surface = points_of(self._on_host, sample)
             generator = torch_generator(self.seed, OF_MESH, self.state.epoch, sample)
             kept.append(draw_points(points, count, generator, surface if self.config.keep_surface else None))
         return self.data.batch(index, kept)

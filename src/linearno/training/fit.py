@@ -5,19 +5,32 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import ceil, inf, prod
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from linearno.core.artifacts import writable_folder
 from linearno.core.device import describe, set_matmul_precision
+from linearno.core.durations import format_duration
 from linearno.core.errors import UserError
 from linearno.core.randomness import torch_generator
-from linearno.data.benchmark import FieldData
+from linearno.data.benchmark import FieldData, PerSample, relative_l2
 from linearno.data.scaler import Scaler
-from linearno.nn import PointTransformer, Transformer
+from linearno.data.subsample import points_of
+from linearno.nn.protocol import (
+    GRID_NEED,
+    Recomputable,
+    Streamable,
+    fixed_grid,
+    grid_free_settings,
+    model_name,
+    needs_of,
+    takes_segments,
+)
+from linearno.ops import backend
 from linearno.training import parallel
 from linearno.training.checkpoint import Checkpoints
 from linearno.training.config import TrainingConfig
@@ -27,13 +40,14 @@ from linearno.training.history import EpochRecord, append_history, cut_history, 
 from linearno.training.interrupt import Interrupted, StopRequest, stop_on_signals
 from linearno.training.losses import Loss, make_loss
 from linearno.training.optimizer import make_optimizer
-from linearno.training.predict import predict, scores
+from linearno.training.predict import call_arguments, predict, scores
 from linearno.training.schedule import Schedule
 from linearno.training.state import TrainState
 from linearno.training.tasks import Completion, Task
 
 log = logging.getLogger(__name__)
 RISE = 2  # times its lowest: a loss that is worth a warning
+ESTIMATE_STEPS = 8  # steps before the remaining time is estimated
 
 
 def fit(
@@ -47,6 +61,8 @@ def fit(
     folder: Path,
     fingerprint: str,
     task: Task | None = None,
+    metric: PerSample = relative_l2,
+    loss: PerSample | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
 ) -> None:
     """Train `model` in place, or go on where the checkpoint in `folder` stands.
@@ -54,13 +70,13 @@ def fit(
     `fingerprint` identifies the whole configuration: a folder that holds another one is refused. `folder`
     gets `history.jsonl` and `checkpoint/`. Ctrl-C and SIGTERM raise `Interrupted` once a checkpoint is
     written. The initial weights, the data, `config` and `seed` determine the result, on a CPU to the bit.
-    Inside `parallel.processes` all processes call this together, and the first one writes.
+    Inside `parallel.processes` all processes call this together, and the first one writes. `metric` is the
+    error of the validation samples, `loss` the benchmark's, for `training.loss.kind=benchmark`.
     """
-    require_trainable(model, train, config, task or Task())
+    require_trainable(model, train, config, task or Task(), loss)
     if parallel.writes():
         writable_folder(folder)
     set_matmul_precision(config.precision)
-    settings = {"seed": seed, "training": config.model_dump(mode="json")}
     fitted, held_out = hold_out(train, config.validation, seed)
     among = parallel.layout(config.shards, device.type)
     run = _Run(
@@ -75,9 +91,11 @@ def fit(
             train.spec.grid,
             channel_scale(scaler, fitted).to(device) if config.loss.scaled else None,
             partial=bool(train.spec.partial),
+            own=loss,
         ),
+        metric=metric,
         state=start(on_device(model, device), config, samples=len(fitted), device=device),
-        checkpoints=Checkpoints(folder / "checkpoint", fingerprint, settings),
+        checkpoints=Checkpoints(folder / "checkpoint", fingerprint, checkpoint_settings(seed, config)),
         history=folder / "history.jsonl",
         among=among,
     )
@@ -85,6 +103,11 @@ def fit(
     with stop_on_signals() as stop:
         run.train(stop, on_epoch)
     run.state.load_result()
+
+
+def checkpoint_settings(seed: int, config: TrainingConfig) -> dict[str, Any]:
+    """What a checkpoint says of its configuration, to name a difference."""
+    return {"seed": seed, "training": config.model_dump(mode="json")}
 
 
 def channel_scale(scaler: Scaler, data: FieldData) -> Tensor:
@@ -105,33 +128,102 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     return model
 
 
-def require_trainable(model: nn.Module, train: FieldData, config: TrainingConfig, task: Task) -> None:
+def require_trainable(
+    model: nn.Module,
+    train: FieldData,
+    config: TrainingConfig,
+    task: Task,
+    loss: PerSample | None = None,
+) -> None:
     """An error now, before anything is written, if model, data, task and settings do not fit together."""
+    require_needs(model, train, task)
     require_points(model, train, config, task)
     if config.shards > 1:
         require_shardable(model, config, task, train)
-    if config.recompute and not isinstance(model, Transformer):
-        name = type(model).__name__
-        raise UserError(f"training.recompute=true: {name} has no blocks to run again; leave it out")
-    make_loss(config.loss, train.spec.grid)
+    if config.recompute and not isinstance(model, Recomputable):
+        raise UserError(
+            f"training.recompute=true: model {model_name(model)!r} cannot recompute its blocks; leave it out"
+        )
+    make_loss(config.loss, train.spec.grid, own=loss)
     if train.offsets is None:
         most = train.coords.shape[-2]
         task.draw(min(most, config.points or most), 0)
 
 
+def require_needs(model: nn.Module, train: FieldData, task: Task) -> None:
+    """An error now if the data or the task do not provide what the model's `forward` takes."""
+    needs = needs_of(model)
+    if needs is None:
+        return
+    name, provided = model_name(model), {"positions", *train.aux, *task.provides}
+    provided |= {"surface"} if train.surface is not None else set()
+    provided |= {GRID_NEED} if fixed_grid(model) is not None else set()
+    if missing := [need for need in needs if need not in provided]:
+        there = ", ".join(sorted(provided - {"positions"})) or "nothing beyond coordinates and fields"
+        raise UserError(f"model {name!r} needs {missing[0]}, which the data do not have; there is {there}")
+    if extra := set(task.provides) - set(needs):
+        raise UserError(
+            f"task={task.name} gives the model {extra.pop()!r}, which model {name!r} does not take; "
+            "choose another model or task"
+        )
+
+
 def require_points(model: nn.Module, train: FieldData, config: TrainingConfig, task: Task) -> None:
     """An error now if the model or the task cannot take such meshes, or the data know no surface to keep."""
     task.require_packed(train)
-    untied = model.untied if isinstance(model, PointTransformer) else "another model"
-    if train.offsets is not None and untied:
-        name = type(model).__name__
-        raise UserError(f"this {name} takes meshes of one size, these differ; build it with {untied}")
-    if config.points is not None and isinstance(model, PointTransformer) and untied:
+    name, grid = model_name(model), fixed_grid(model)
+    if train.offsets is not None and (grid is not None or not takes_segments(model)):
+        raise UserError(
+            f"model {name!r} takes meshes of one size, these differ; "
+            f"build it with {grid_free_settings(model)}"
+        )
+    if grid is not None and prod(grid) != train.coords.shape[-2]:
+        raise UserError(
+            f"model {name!r} was built for the grid {grid}, these data have {train.coords.shape[-2]} points"
+        )
+    if config.points is not None and grid is not None:
         raise UserError(
             f"training.points={config.points}: a model tied to a grid needs it whole; leave it out"
         )
+    if config.points is not None and "edge" in train.spec.aux.values() and "edges" in (needs_of(model) or ()):
+        raise UserError(f"training.points={config.points}: model {name!r} needs all edges; leave it out")
     if config.keep_surface and train.surface is None:
         raise UserError("training.keep_surface=true: these data do not say which points are on a surface")
+
+
+@torch.no_grad()
+def require_output(
+    model: nn.Module, scaler: Scaler, train: FieldData, config: TrainingConfig, task: Task
+) -> None:
+    """An error now if a first prediction does not have the shape of the targets.
+
+    One sample, on the model's device, without kernels; nothing of the model or of the random state changes.
+    """
+    index, kept = torch.zeros(1, dtype=torch.int64), None
+    if config.points is not None:
+        kept = [torch.arange(min(config.points, points_of(train, 0)[0]))]
+    device = next(model.parameters(), train.coords).device
+    batch = train.batch(index, kept).to(device)
+    drawn = task.draw(batch.coords.shape[-2], 0)
+
+    call = task.call(batch, None if drawn is None else drawn.to(device))
+    coords, inputs = scaler.coords.encode(call.coords), scaler.encode_inputs(call.inputs)
+    training, devices = model.training, [device] if device.type == "cuda" else []
+    model.eval()
+    try:
+        with torch.random.fork_rng(devices=devices), backend("plain"):
+            out = model(coords, inputs, **call_arguments(model, scaler, call))
+    finally:
+        model.train(training)
+    where = call.coords if call.points is None else call.points
+    expected = (*where.shape[:2], scaler.outputs.mean.shape[0])
+    shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+    if shape != expected or not out.is_floating_point():
+        kind = f" of {out.dtype}" if isinstance(out, Tensor) else ""
+        raise UserError(
+            f"model {model_name(model)!r} returned {shape}{kind}; expected (batch, points, channels) = "
+            f"{expected}, floating point"
+        )
 
 
 def hold_out(train: FieldData, count: int, seed: int) -> tuple[FieldData, FieldData | None]:
@@ -147,8 +239,10 @@ def hold_out(train: FieldData, count: int, seed: int) -> tuple[FieldData, FieldD
 def require_shardable(model: nn.Module, config: TrainingConfig, task: Task, data: FieldData) -> None:
     """Refuse what needs more of a sample than its points one by one and its slices."""
     shards = f"training.shards={config.shards}"
-    if not isinstance(model, PointTransformer) or model.tied_to_grid:
+    if not isinstance(model, Streamable) or fixed_grid(model) is not None:
         raise UserError(f"{shards}: a model tied to a grid keeps its points together; leave it out")
+    if config.loss.kind == "benchmark":
+        raise UserError(f"{shards}: the benchmark's loss sees whole samples; leave training.shards out")
     if isinstance(task, Completion):
         raise UserError(f"{shards}: task=completion observes points of the whole sample; leave it out")
     if config.loss.gradient_weight:
@@ -160,7 +254,7 @@ def require_shardable(model: nn.Module, config: TrainingConfig, task: Task, data
 
 def start(model: nn.Module, config: TrainingConfig, *, samples: int, device: torch.device) -> TrainState:
     """A run's state before its first step."""
-    if isinstance(model, Transformer):
+    if isinstance(model, Recomputable):
         model.recompute = config.recompute
     steps = ceil(samples / (config.batch * config.accumulate))
     optimizer = make_optimizer(model, config)
@@ -185,10 +279,12 @@ class _Run:
     data: FieldData
     held_out: FieldData | None
     loss: Loss
+    metric: PerSample
     state: TrainState
     checkpoints: Checkpoints
     history: Path
     among: parallel.Layout
+    timed: list[bool] = field(default_factory=list)  # whether the estimate was given
     saved: list[float] = field(default_factory=lambda: [-inf])  # when checkpoints were written, by the clock
 
     def resume(self) -> None:
@@ -254,6 +350,7 @@ class _Run:
             if state.device.type == "cpu":
                 self._check_finite()
             state.seconds = time.perf_counter() - started
+            self._estimate(engine)
             stop.listen()
             stopping = parallel.agree(stop.number)
             if stopping is not None and state.step < len(steps):
@@ -262,6 +359,19 @@ class _Run:
                 raise Interrupted(stopping, state.epoch + 1, state.step)
         self._check_finite()  # on CUDA the first wait for the device in this epoch
         state.seconds = time.perf_counter() - started
+
+    def _estimate(self, engine: Engine) -> None:
+        """Log once, after a few steps, how long the rest of the run will take."""
+        state, steps = self.state, len(self.state.losses)
+        if self.timed or engine.steps < min(ESTIMATE_STEPS, steps):
+            return
+        if state.device.type == "cuda":
+            torch.cuda.synchronize(state.device)
+        self.timed.append(True)
+        left = self.config.epochs * steps - state.total_steps
+        if left > 0 and parallel.writes():
+            each = engine.seconds_per_step()
+            log.info("about %s for the %d epochs to come", format_duration(each * left), ceil(left / steps))
 
     def close_epoch(self, *, stopping: bool) -> EpochRecord:
         """Validate, write the history, and a checkpoint where one is due."""
@@ -305,7 +415,7 @@ class _Run:
                 task=self.task,
                 seed=self.seed,
             )
-            errors = scores(self.task.metric, prediction, mine)
+            errors = scores(self.metric, prediction, mine)
             error = share.mean(errors.mean()).item()
             state.keep_if_best(error)
         return error

@@ -13,8 +13,10 @@ from torch.nn.functional import pad
 
 from linearno.core.config import Config
 from linearno.core.errors import UserError
+from linearno.data.benchmark import PerSample
+from linearno.data.sample import Batch
 from linearno.metrics.norms import mean, of_each, relative_l2, where_known
-from linearno.ops import Segments, is_sharded
+from linearno.ops import is_sharded
 from linearno.ops.choice import takes_kernel
 from linearno.ops.fused_layers import FusedRelativeError
 
@@ -25,15 +27,16 @@ Spacing = Literal["1/s", "1/(s-1)"]
 
 @runtime_checkable
 class Loss(Protocol):
-    """Prediction and truth (B, N, C), or packed (1, T, C) with their segments, to one number."""
+    """From a prediction (B, N, C), or packed (1, T, C), and the batch that holds its truth, to one number."""
 
-    def __call__(self, prediction: Tensor, truth: Tensor, segments: Segments | None = None) -> Tensor: ...
+    def __call__(self, prediction: Tensor, batch: Batch) -> Tensor: ...
 
 
 class LossConfig(Config):
     """Relative L2, and on a 2-D grid the relative L2 of its derivatives with a weight; or the squared error.
 
-    `kind`: `relative_l2`, or `mse`, the mean over points and channels of the squared error.
+    `kind`: `relative_l2`; `mse`, the mean over points and channels of the squared error; or `benchmark`, the
+    loss that the benchmark defines.
     `spacing` is the step of the central differences on a side of s points: `1/s` is the published code's,
     `1/(s-1)` the true distance of nodes that include both ends. A relative norm cancels it, so both give
     the same loss.
@@ -42,7 +45,7 @@ class LossConfig(Config):
     and a speed of 10 count alike.
     """
 
-    kind: Literal["relative_l2", "mse"] = "relative_l2"
+    kind: Literal["relative_l2", "mse", "benchmark"] = "relative_l2"
     gradient_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     spacing: Spacing = "1/s"
     reduction: Literal["sum", "mean"] = "sum"
@@ -55,10 +58,16 @@ def make_loss(
     scale: Float[Tensor, "C"] | None = None,
     *,
     partial: bool = False,
+    own: PerSample | None = None,
 ) -> Loss:
     """Σ_b relL2(p, y) + w Σ_b (relL2(∂x p, ∂x y) + relL2(∂y p, ∂y y)), or its mean over b; or so with MSE.
 
-    `scale` is what each channel is divided by, where it is. With `partial`, a truth of NaN does not count.
+    Args:
+        config: which loss.
+        grid: of the points, where they lie on one.
+        scale: what each channel is divided by first.
+        partial: whether a truth of NaN does not count.
+        own: the loss of the benchmark, one value per sample, for `kind="benchmark"`.
     """
     weight = config.gradient_weight
     if weight and (grid is None or len(grid) != 2):
@@ -66,19 +75,28 @@ def make_loss(
             f"training.loss.gradient_weight={weight} needs data on a 2-D grid, "
             f"these are on {'none' if grid is None else f'one of {len(grid)} dimensions'}; set it to 0"
         )
-    if weight and config.kind == "mse":
-        raise UserError("training.loss.kind=mse has no gradient term; set training.loss.gradient_weight=0")
+    if weight and config.kind != "relative_l2":
+        raise UserError(
+            f"training.loss.kind={config.kind} has no gradient term; set training.loss.gradient_weight=0"
+        )
+    if config.kind == "benchmark" and own is None:
+        raise UserError("training.loss.kind=benchmark: these data define no loss; use relative_l2 or mse")
     plane = grid if weight else None
 
     def errors_of(prediction: Points, truth: Points) -> Float[Tensor, "B"]:
         return _errors(prediction, truth, plane, config)
 
-    def loss(prediction: Points, truth: Points, segments: Segments | None = None) -> Float[Tensor, ""]:
+    def loss(prediction: Points, batch: Batch) -> Float[Tensor, ""]:
+        truth = batch.targets
         if partial:
             prediction, truth = where_known(prediction, truth)
         if scale is not None:
             prediction, truth = prediction / scale, truth / scale
-        errors = of_each(errors_of, prediction, truth, segments)
+        if config.kind == "benchmark":
+            assert own is not None
+            errors = own(prediction, batch._replace(targets=truth))
+        else:
+            errors = of_each(errors_of, prediction, truth, batch.segments)
         return errors.sum() if config.reduction == "sum" else errors.mean()
 
     return loss

@@ -15,8 +15,9 @@ from linearno.training.flat_adam import FlatAdam
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
     """Over all parameters, few kernels a step: `FlatAdam` where it can run, else PyTorch's fused form."""
-    first = next(model.parameters())
-    if takes_kernel("adam", first, None if first.dtype == torch.float32 else f"weights are {first.dtype}"):
+    parameters = list(model.parameters())
+    other = next((weight.dtype for weight in parameters if weight.dtype != torch.float32), None)
+    if takes_kernel("adam", parameters[0], None if other is None else f"weights are {other}"):
         return FlatAdam(
             model.parameters(),
             lr=config.lr,

@@ -7,28 +7,51 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from linearno.core.device import Precision, autocast, set_matmul_precision
-from linearno.data.benchmark import FieldData
-from linearno.data.sample import Sample
+from linearno.core.errors import UserError
+from linearno.data.benchmark import FieldData, PerSample
+from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
 from linearno.metrics.norms import where_known
+from linearno.nn.protocol import GRID_NEED, fused_parameters, model_name, needs_of
 from linearno.ops.ahead import compile_ahead
-from linearno.training.tasks import IN_TEST, METRICS, Ask, Task
+from linearno.training.tasks import IN_TEST, Ask, Task
 
 # Models whose kernels are compiled, and for which precisions.
 _ASKED: WeakKeyDictionary[nn.Module, set[Precision]] = WeakKeyDictionary()
 
 
-def answer(model: nn.Module, scaler: Scaler, batch: Sample, precision: Precision) -> Float[Tensor, "B N C"]:
+def answer(model: nn.Module, scaler: Scaler, batch: Batch, precision: Precision) -> Float[Tensor, "B N C"]:
     """Encode, predict, decode: the fields that the model gives for a batch on its own device.
 
     bf16 ends with the network: the result has the targets' type, and so has any loss computed from it.
     """
     with autocast(precision, batch.targets.device):
-        asked = {"time": batch.time, "segments": batch.segments}
-        asked["points"] = None if batch.points is None else scaler.coords.encode(batch.points)
         coords, inputs = scaler.coords.encode(batch.coords), scaler.encode_inputs(batch.inputs)
-        encoded = model(coords, inputs, **{name: part for name, part in asked.items() if part is not None})
+        encoded = model(coords, inputs, **call_arguments(model, scaler, batch))
     return scaler.outputs.decode(encoded.to(batch.targets.dtype))
+
+
+def call_arguments(model: nn.Module, scaler: Scaler, batch: Batch) -> dict[str, Tensor]:
+    """Keyword arguments of the model for a batch: what it needs, and the segments of packed meshes.
+
+    A module that is not registered gets what the task provides.
+    """
+    known: dict[str, Tensor | None] = {
+        "time": batch.time,
+        "positions": batch.aux.get("positions", batch.coords),
+        "points": None if batch.points is None else scaler.coords.encode(batch.points),
+        "surface": batch.surface,
+        **batch.aux,
+    }
+    needs = needs_of(model)
+    if needs is None:
+        given = {name: part for name in ("time", "points") if (part := known[name]) is not None}
+    else:
+        needed = [name for name in needs if name != GRID_NEED]
+        given = {name: part for name in needed if (part := known.get(name)) is not None}
+        if missing := [name for name in needed if name not in given]:
+            raise UserError(f"model {model_name(model)!r} needs {missing[0]}, which this batch does not hold")
+    return given if batch.segments is None else {**given, "segments": batch.segments}
 
 
 @torch.no_grad()
@@ -53,7 +76,7 @@ def predict(
     task = task or Task()
     task.require_packed(data)
 
-    def ask_at_once(batch: Sample) -> Tensor:
+    def ask_at_once(batch: Batch) -> Tensor:
         return answer(model, scaler, batch, precision)
 
     def of_part(place: int, index: Tensor) -> Tensor:
@@ -68,7 +91,8 @@ def predict(
     try:
         place = data.targets.device if data.offsets is None else "cpu"
         parts = torch.arange(len(data), device=place).split(batch)
-        if ask is None and len(parts) > 1 and precision not in _ASKED.setdefault(model, set()):
+        ahead = ask is None and len(parts) > 1 and fused_parameters(model)
+        if ahead and precision not in _ASKED.setdefault(model, set()):
             _ASKED[model].add(precision)
             compile_ahead(lambda: of_part(0, parts[0]), device)
         answers = [of_part(place, index) for place, index in enumerate(parts)]
@@ -77,14 +101,20 @@ def predict(
         model.train(training)
 
 
-def scores(metric: str, prediction: Float[Tensor, "*form C"], data: FieldData) -> Float[Tensor, "S"]:
+def scores(metric: PerSample, prediction: Float[Tensor, "*form C"], data: FieldData) -> Float[Tensor, "S"]:
     """The error of each sample of `data`, for a prediction of all of them as `predict` gives it."""
-    truth = data.targets.to(prediction.device)
+    batch = data.everything().to(prediction.device)
+    prediction = prediction if data.offsets is None else prediction[None]
     if data.spec.partial:
-        prediction, truth = where_known(prediction, truth)
-    if data.offsets is None:
-        return METRICS[metric](prediction, truth)
-    return METRICS[metric](prediction[None], truth[None], data.offsets)
+        prediction, truth = where_known(prediction, batch.targets)
+        batch = batch._replace(targets=truth)
+    errors = metric(prediction, batch)
+    if errors.shape != (len(data),):
+        name = getattr(metric, "__name__", "a metric")
+        raise UserError(
+            f"{name} gave {tuple(errors.shape)} values for {len(data)} samples; expected one for each"
+        )
+    return errors
 
 
 def draw_for_test(task: Task, points: int, seed: int, place: int) -> Tensor | None:

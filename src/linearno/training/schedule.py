@@ -1,5 +1,6 @@
 """The learning rate over a run: PyTorch's schedules, counted in optimiser steps or in epochs."""
 
+import warnings
 from typing import Any
 
 from torch.optim import Optimizer
@@ -40,5 +41,21 @@ class Schedule:
         return self._inner.state_dict() if self._inner else {}
 
     def load(self, state: dict[str, Any]) -> None:
-        if self._inner:
+        """Continue where `state` says; with `{"moved_to": k}` at step k of a schedule of another length."""
+        if self._inner and "moved_to" in state:
+            self._move_to(state["moved_to"])
+        elif self._inner:
             self._inner.load_state_dict(state)
+
+    def _move_to(self, step: int) -> None:
+        inner = self._inner
+        assert inner is not None
+        inner.last_epoch = step
+        inner._step_count = step + 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch expects these to be called by `step`
+            closed = getattr(inner, "_get_closed_form_lr", None)
+            rates = inner.get_lr() if closed is None else closed()  # OneCycleLR also sets the betas
+        for group, rate in zip(inner.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        inner._last_lr = list(rates)

@@ -7,8 +7,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from linearno.data.sample import Sample
+from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
+from linearno.nn.protocol import fused_parameters
 from linearno.ops.beside import weights_beside
 from linearno.training.config import TrainingConfig
 from linearno.training.losses import Loss
@@ -21,7 +22,7 @@ from linearno.training.tasks import Drawn, Task
 def train_step(
     model: nn.Module,
     scaler: Scaler,
-    batches: Sequence[Sample],
+    batches: Sequence[Batch],
     loss_fn: Loss,
     optimizer: Optimizer,
     config: TrainingConfig,
@@ -36,15 +37,16 @@ def train_step(
     """
     task = task or Task()
 
-    def ask(batch: Sample) -> Tensor:
+    def ask(batch: Batch) -> Tensor:
         return answer(model, scaler, batch, config.precision)
 
     optimizer.zero_grad(set_to_none=True)
     samples = sum(batch.size for batch in batches)
     total = batches[0].targets.new_zeros(())
     for batch, of_batch in zip(batches, drawn or [None] * len(batches), strict=True):
-        with weights_beside(total.device) if len(batches) == 1 else nullcontext():
-            loss = loss_fn(*task.train(ask, batch, of_batch), batch.segments)
+        overlap = len(batches) == 1 and fused_parameters(model)
+        with weights_beside(total.device) if overlap else nullcontext():
+            loss = loss_fn(*task.train(ask, batch, of_batch))
             if config.loss.reduction == "mean":
                 loss = loss * (batch.size / samples)
             loss.backward()

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from linearno.data.benchmark import Splits
+from linearno.data.benchmark import PerSample, Splits, relative_l2
 from linearno.training.predict import scores
 from linearno.training.tasks import Task
 
@@ -28,7 +28,7 @@ def by_field(task: Task, predictions: Tensor, splits: Splits) -> dict[str, Any]:
     for name, channels in spec.fields.items():
         own = [spec.outputs.index(channel) for channel in channels]
         train, test = (replace(part, targets=part.targets[..., own]) for part in (splits.train, splits.test))
-        errors = scores("relative_l2", predictions[..., own], test)
+        errors = scores(relative_l2, predictions[..., own], test)
         mean = mean_field_error(Splits(train, test, splits.source))
         finite = errors[errors.isfinite()]
         if len(finite):
@@ -36,7 +36,7 @@ def by_field(task: Task, predictions: Tensor, splits: Splits) -> dict[str, Any]:
     return {"relative_l2_by_field": found}
 
 
-def mean_field_error(splits: Splits, metric: str = "relative_l2") -> float:
+def mean_field_error(splits: Splits, metric: PerSample = relative_l2) -> float:
     """The error of the simplest answer there is: the mean of the training targets, for every sample.
 
     Meshes of different sizes have no mean field: there it is the mean of each channel over all points.

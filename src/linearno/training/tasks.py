@@ -17,17 +17,14 @@ from linearno.core.randomness import torch_generator
 from linearno.core.registry import Registry
 from linearno.data.benchmark import FieldData
 from linearno.data.observe import draw_observed, observed_count
-from linearno.data.sample import FieldSpec, Sample
-from linearno.metrics import relative_l2, relative_mae
+from linearno.data.sample import Batch, FieldSpec
 from linearno.nn import roll_out
 
 Fields = Float[Tensor, "B N C"]
-Ask = Callable[[Sample], Tensor]  # a batch in physical units → the model's answer, one call
+Ask = Callable[[Batch], Tensor]  # a batch in physical units → the model's answer, one call
 Drawn = Int64[Tensor, "K"] | None  # observed points, or a frame for each sample
 Draws = Int64[Tensor, "U K"] | None
 IN_TEST, IN_TRAINING, OF_MESH = 1, 2, 3  # places of what is drawn, beside that of the order of samples
-METRICS = {"relative_l2": relative_l2, "relative_mae": relative_mae}
-WORDS = {"relative_l2": "relative L2", "relative_mae": "relative MAE"}
 
 
 class Task(Config):
@@ -36,9 +33,14 @@ class Task(Config):
     name: str = "direct"
 
     @property
-    def metric(self) -> str:
-        """The error by which this task is judged: a name in METRICS."""
-        return "relative_l2"
+    def metric(self) -> str | None:
+        """The error that this task is judged by, a name in METRICS; None: the benchmark's first one."""
+        return None
+
+    @property
+    def provides(self) -> frozenset[str]:
+        """What a call of the model gets from this task, beyond the fields of the data."""
+        return frozenset()
 
     @property
     def frame(self) -> int | None:
@@ -59,7 +61,7 @@ class Task(Config):
         if data.offsets is not None and self.name != "direct":
             raise UserError(f"task={self.name} takes meshes of one size, these differ; use task=direct")
 
-    def example(self, data: Sample, spec: FieldSpec) -> Sample:
+    def example(self, data: Batch, spec: FieldSpec) -> Batch:
         """Calls to take the statistics of a scaler from."""
         return data
 
@@ -72,15 +74,15 @@ class Task(Config):
         drawn = self.draw(targets[1], *place)
         return None if drawn is None else drawn[None]
 
-    def call(self, batch: Sample) -> Sample:
-        """One call of the model for these samples, to look into it."""
+    def call(self, batch: Batch, drawn: Drawn = None) -> Batch:
+        """What one call of the model sees of these samples, to look into it."""
         return batch
 
-    def train(self, ask: Ask, batch: Sample, drawn: Drawn) -> tuple[Fields, Fields]:
-        """What the loss compares: predictions, and the truth for each."""
-        return ask(batch), batch.targets
+    def train(self, ask: Ask, batch: Batch, drawn: Drawn) -> tuple[Fields, Batch]:
+        """What the loss sees: predictions, and the batch that holds the truth for each."""
+        return ask(batch), batch
 
-    def test(self, ask: Ask, batch: Sample, drawn: Drawn) -> Fields:
+    def test(self, ask: Ask, batch: Batch, drawn: Drawn) -> Fields:
         """The prediction for all targets, without a look at them."""
         return ask(batch)
 
@@ -111,30 +113,31 @@ class Rollout(Task):
                 )
         return spec.model_copy(update={"outputs": spec.outputs[: self.channels]})
 
-    def example(self, data: Sample, spec: FieldSpec) -> Sample:
+    def example(self, data: Batch, spec: FieldSpec) -> Batch:
         return self.windows(data) if spec.scaled else data
 
-    def windows(self, batch: Sample) -> Sample:
+    def windows(self, batch: Batch) -> Batch:
         """Every step of a rollout with the true frames before it: (B, T) of them as one batch."""
         assert batch.inputs is not None
         channels, history = self.channels, batch.inputs.shape[-1]
         frames = torch.cat([batch.inputs, batch.targets], dim=-1)
         window = frames.unfold(-1, history + channels, channels).transpose(1, 2).flatten(0, 1)  # (B·T) N C
-        steps = len(window) // len(frames)
-        coords = batch.coords[:, None].expand(-1, steps, -1, -1).flatten(0, 1)
-        return Sample(coords, window[..., :history], window[..., history:])
+        steps = _repeated(batch._replace(inputs=None), len(window) // len(frames))
+        return steps._replace(inputs=window[..., :history], targets=window[..., history:])
 
-    def train(self, ask: Ask, batch: Sample, drawn: Drawn) -> tuple[Fields, Fields]:
+    def train(self, ask: Ask, batch: Batch, drawn: Drawn) -> tuple[Fields, Batch]:
         if self.forcing == "teacher":
             steps = self.windows(batch)
-            return ask(steps), steps.targets
+            return ask(steps), steps
         prediction = self._roll(ask, batch, detach=self.forcing == "pushforward")
-        return apart(prediction, self.channels), apart(batch.targets, self.channels)
+        frames = _repeated(batch._replace(inputs=None), batch.targets.shape[-1] // self.channels)
+        truth = frames._replace(targets=apart(batch.targets, self.channels))
+        return apart(prediction, self.channels), truth
 
-    def test(self, ask: Ask, batch: Sample, drawn: Drawn) -> Fields:
+    def test(self, ask: Ask, batch: Batch, drawn: Drawn) -> Fields:
         return self._roll(ask, batch)
 
-    def _roll(self, ask: Ask, batch: Sample, *, detach: bool = False) -> Fields:
+    def _roll(self, ask: Ask, batch: Batch, *, detach: bool = False) -> Fields:
         assert batch.inputs is not None
 
         def next_frame(frames: Tensor) -> Tensor:
@@ -166,6 +169,10 @@ class Timed(Task):
     def draws_each(self) -> bool:
         return True
 
+    @property
+    def provides(self) -> frozenset[str]:
+        return frozenset({"time"})
+
     def spec(self, spec: FieldSpec) -> FieldSpec:
         if len(spec.outputs) % self.channels or len(spec.outputs) < 2 * self.channels:
             raise UserError(
@@ -174,7 +181,7 @@ class Timed(Task):
             )
         return spec.model_copy(update={"outputs": spec.outputs[: self.channels], "places": ()})
 
-    def example(self, data: Sample, spec: FieldSpec) -> Sample:
+    def example(self, data: Batch, spec: FieldSpec) -> Batch:
         return self.every_frame(data) if "outputs" in spec.scaled else data
 
     def draws(self, targets: tuple[int, ...], *place: int) -> Draws:
@@ -184,26 +191,19 @@ class Timed(Task):
         samples, frames, generator = targets[0], targets[2] // self.channels, torch_generator(*place)
         return torch.stack([torch.randperm(frames, generator=generator) for _ in range(samples)], dim=1)
 
-    def call(self, batch: Sample) -> Sample:
+    def call(self, batch: Batch, drawn: Drawn = None) -> Batch:
         """The last frame."""
         return batch._replace(time=batch.targets.new_ones(len(batch.targets), 1))
 
-    def every_frame(self, batch: Sample) -> Sample:
+    def every_frame(self, batch: Batch) -> Batch:
         """Every sample at every time: (B, T) of them as one batch."""
         frames = batch.targets.shape[-1] // self.channels
-
-        def again(part: Tensor) -> Tensor:
-            return part[:, None].expand(-1, frames, -1, -1).flatten(0, 1)
-
         time = torch.linspace(0, 1, frames, device=batch.targets.device, dtype=batch.targets.dtype)
-        return Sample(
-            coords=again(batch.coords),
-            inputs=None if batch.inputs is None else again(batch.inputs),
-            targets=apart(batch.targets, self.channels),
-            time=time.repeat(len(batch.targets))[:, None],
+        return _repeated(batch, frames)._replace(
+            targets=apart(batch.targets, self.channels), time=time.repeat(len(batch.targets))[:, None]
         )
 
-    def train(self, ask: Ask, batch: Sample, drawn: Drawn) -> tuple[Fields, Fields]:
+    def train(self, ask: Ask, batch: Batch, drawn: Drawn) -> tuple[Fields, Batch]:
         if drawn is None:
             asked = self.every_frame(batch)
         else:
@@ -211,9 +211,9 @@ class Timed(Task):
             some = frames[torch.arange(len(drawn), device=drawn.device), :, drawn]
             time = drawn[:, None].to(frames.dtype) / (frames.shape[2] - 1)
             asked = batch._replace(targets=some, time=time)
-        return ask(asked), asked.targets
+        return ask(asked), asked
 
-    def test(self, ask: Ask, batch: Sample, drawn: Drawn) -> Fields:
+    def test(self, ask: Ask, batch: Batch, drawn: Drawn) -> Fields:
         answers = ask(self.every_frame(batch)).unflatten(0, (len(batch.targets), -1))  # B T N c
         return answers.transpose(1, 2).flatten(2)
 
@@ -225,8 +225,12 @@ class Completion(Task):
     ratio: Annotated[float, Field(gt=0, le=1)] = 0.2  # of the points, observed
 
     @property
-    def metric(self) -> str:
+    def metric(self) -> str | None:
         return "relative_mae"
+
+    @property
+    def provides(self) -> frozenset[str]:
+        return frozenset({"points"})
 
     def spec(self, spec: FieldSpec) -> FieldSpec:
         if spec.inputs:
@@ -237,25 +241,32 @@ class Completion(Task):
         names = tuple(f"{name} observed" for name in spec.outputs)
         return spec.model_copy(update={"inputs": names, "scaled": scaled})
 
-    def example(self, data: Sample, spec: FieldSpec) -> Sample:
+    def example(self, data: Batch, spec: FieldSpec) -> Batch:
         return data._replace(inputs=data.targets)
 
     def draw(self, points: int, *place: int) -> Drawn:
         return draw_observed(points, self.ratio, generator=torch_generator(*place))
 
-    def train(self, ask: Ask, batch: Sample, drawn: Drawn) -> tuple[Fields, Fields]:
-        return self.test(ask, batch, drawn), batch.targets
+    def train(self, ask: Ask, batch: Batch, drawn: Drawn) -> tuple[Fields, Batch]:
+        return self.test(ask, batch, drawn), batch
 
-    def test(self, ask: Ask, batch: Sample, drawn: Drawn) -> Fields:
+    def call(self, batch: Batch, drawn: Drawn = None) -> Batch:
+        """Observations at the `drawn` points; the whole field is to be predicted."""
         assert drawn is not None
-        return ask(
-            Sample(
-                coords=batch.coords[:, drawn],
-                inputs=batch.targets[:, drawn],
-                targets=batch.targets,
-                points=batch.coords,
-            )
+        return Batch(
+            coords=batch.coords[:, drawn],
+            inputs=batch.targets[:, drawn],
+            targets=batch.targets,
+            points=batch.coords,
         )
+
+    def test(self, ask: Ask, batch: Batch, drawn: Drawn) -> Fields:
+        return ask(self.call(batch, drawn))
+
+
+def _repeated(batch: Batch, times: int) -> Batch:
+    """Every sample so many times in a row, without its targets."""
+    return batch._replace(targets=batch.targets[..., :0]).repeat(times)
 
 
 def apart(frames: Fields, channels: int) -> Float[Tensor, "BT N c"]:

@@ -1,0 +1,240 @@
+"""A trained surrogate as two files: `model.safetensors` and `model.json`. No pickle anywhere.
+
+What `model.json` says is checked against the header of `model.safetensors` before anything is allocated.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ConfigDict, NonNegativeInt
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from linearno.core.artifacts import (
+    read_json,
+    read_tensors,
+    tensor_shapes,
+    write_json,
+    write_tensors,
+)
+from linearno.core.config import Config
+from linearno.core.device import Precision
+from linearno.core.errors import UserError, require
+from linearno.core.provenance import commit, machine, versions
+from linearno.data import FieldSpec, Scaler
+from linearno.models import MODELS, rebuild_model
+from linearno.nn.protocol import spec_of
+from linearno.training import Task
+from linearno.training.tasks import make_task
+
+FORMAT = 1
+MISFIT = "the weights do not fit the model that model.json describes"
+HOW = "give a run folder, as `linearno train` writes it"
+
+
+@dataclass(frozen=True)
+class BundleParts:
+    """All that a bundle is made of."""
+
+    model: nn.Module
+    scaler: Scaler
+    spec: FieldSpec
+    coords: Tensor | None
+    recipe: str
+    seed: int
+    precision: Precision
+    task: Task
+    aux: Mapping[str, Tensor]
+
+
+class ModelCard(Config):
+    """A model in `model.json`: its registered name, sizes and settings."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str
+    settings: dict[str, Any]
+    defined_in: str | None = None
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        return self.model_extra or {}
+
+
+class BundleCard(Config):
+    """`model.json`; facts that nothing depends on are not listed."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    format: int
+    recipe: str
+    model: ModelCard
+    spec: FieldSpec
+    task: dict[str, Any] | None = None
+    precision: Precision = "fp32"
+    seed: NonNegativeInt = 0
+
+
+def write_bundle(folder: Path, parts: BundleParts) -> None:
+    tensors = {f"model.{name}": tensor for name, tensor in parts.model.state_dict().items()}
+    tensors |= {f"scaler.{name}": tensor for name, tensor in parts.scaler.state_dict().items()}
+    tensors |= {f"aux.{name}": tensor for name, tensor in parts.aux.items()}
+    if parts.coords is not None:
+        tensors["coords"] = parts.coords
+    card = make_card(parts)
+    write_tensors(folder / "model.safetensors", tensors)
+    write_json(folder / "model.json", card)
+
+
+def make_card(parts: BundleParts) -> dict[str, Any]:
+    """Everything but the numbers."""
+    config, sizes, _ = spec_of(parts.model)
+    settings = config.model_dump(mode="json")
+    name = settings.pop("name")
+    cls = type(parts.model)
+    return {
+        "format": FORMAT,
+        "recipe": parts.recipe,
+        "model": {
+            "name": name,
+            **sizes,
+            "settings": settings,
+            "defined_in": f"{cls.__module__}.{cls.__qualname__}",
+        },
+        "spec": parts.spec.model_dump(mode="json"),
+        "task": parts.task.model_dump(mode="json"),
+        "precision": parts.precision,
+        "seed": parts.seed,
+        "commit": commit(),
+        "machine": machine(parts.scaler.coords.mean.device),
+        "versions": versions(),
+    }
+
+
+def read_bundle(folder: Path) -> BundleParts:
+    """The parts of a bundle, on the CPU; an error if a file is missing, damaged or inconsistent."""
+    path, weights = require(folder, how=HOW) / "model.json", folder / "model.safetensors"
+    card = _read_card(path)
+    try:
+        task = make_task(card.task)
+        asked = task.spec(card.spec)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    shapes = tensor_shapes(weights, how=HOW)
+    model = _build(path, card, asked, _part(shapes, "model."))
+    tensors = read_tensors(weights, how=HOW)
+    scaler, coords = Scaler.blank(asked), tensors.get("coords")
+    _fill(folder, model, _part(tensors, "model."), MISFIT)
+    _fill(folder, scaler, _part(tensors, "scaler."), "its scaling does not fit the fields of model.json")
+    _require_numbers(weights, tensors)
+    _require_coords(path, card.spec, coords)
+    aux = _part(tensors, "aux.")
+    return BundleParts(model, scaler, card.spec, coords, card.recipe, card.seed, card.precision, task, aux)
+
+
+def _read_card(path: Path) -> BundleCard:
+    values = read_json(path, how=HOW)
+    if not isinstance(values, dict) or "format" not in values:
+        raise UserError(f"{path} does not describe a model; {HOW}")
+    if values["format"] != FORMAT:
+        raise UserError(f"{path.parent} has format {values['format']!r:.40}, this version reads {FORMAT}")
+    try:
+        card = BundleCard.make(values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    if card.model.name not in MODELS:
+        origin = card.model.defined_in or ""
+        module = f" (module {origin.rpartition('.')[0]!r})" if origin else ""
+        raise UserError(
+            f"{path.parent} needs the model {card.model.name!r}{module}, which is not registered: import the "
+            "module that defines it first, or give its file with --import FILE.py"
+        )
+    return card
+
+
+def _build(path: Path, card: BundleCard, asked: FieldSpec, shapes: Mapping[str, Any]) -> nn.Module:
+    """The model with fresh weights, once it is known to have just the tensors that the file holds."""
+    entry, sizes = MODELS[card.model.name], card.model.sizes
+    for name in ("coords", "inputs", "outputs"):
+        if name in entry.sizes and sizes.get(name) != len(getattr(asked, name)):
+            raise UserError(
+                f"{path}: model.{name} is {sizes.get(name)!r:.40}, the fields are {len(getattr(asked, name))}"
+            )
+    misfit = f"{path.parent}: {MISFIT}"
+
+    def build() -> nn.Module:
+        try:
+            return rebuild_model(card.model.name, sizes, card.model.settings)
+        except UserError as error:
+            raise UserError(f"{path}: model.{error}") from None
+
+    with torch.random.fork_rng(devices=[]), _parameter_limit(len(shapes), misfit):
+        with torch.device("meta"):
+            described = {name: tuple(part.shape) for name, part in build().state_dict().items()}
+        if described != shapes:
+            odd = next(iter(dict(described.items() ^ shapes.items())))
+            raise UserError(f"{misfit} ({odd})")
+        return build()
+
+
+@contextmanager
+def _parameter_limit(most: int, message: str) -> Iterator[None]:
+    """Stop a constructor that makes more parameters than the file holds: a depth of 200,000, say."""
+    count = 0
+
+    def registered(module: nn.Module, name: str, parameter: Any) -> None:
+        nonlocal count
+        count += parameter is not None
+        if count > 2 * most:  # it is built twice
+            raise UserError(message)
+
+    handle = register_module_parameter_registration_hook(registered)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _fill(folder: Path, module: nn.Module, tensors: Mapping[str, Tensor], misfit: str) -> None:
+    own = module.state_dict()
+    for name, tensor in tensors.items():
+        same = name in own and _kind(own[name]) == _kind(tensor)
+        if not same:
+            raise UserError(f"{folder}: {misfit} ({name} is {tensor.dtype})")
+    try:
+        module.load_state_dict(dict(tensors))
+    except RuntimeError:
+        raise UserError(f"{folder}: {misfit}") from None
+
+
+def _kind(tensor: Tensor) -> str:
+    if tensor.is_complex():
+        return "complex"
+    return "real" if tensor.is_floating_point() else "whole"
+
+
+def _require_numbers(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise UserError(f"{path}: {name} holds NaN or infinite numbers; {HOW}")
+        if name.startswith("scaler.") and name.endswith(".std") and not (tensor > 0).all():
+            raise UserError(f"{path}: {name} holds deviations that are not positive; {HOW}")
+
+
+def _require_coords(path: Path, spec: FieldSpec, coords: Tensor | None) -> None:
+    if coords is None:
+        return
+    points = None if spec.grid is None else prod(spec.grid)
+    if coords.dim() != 2 or coords.shape[1] != len(spec.coords) or points not in (None, len(coords)):
+        raise UserError(
+            f"{path.parent}: coords are {tuple(coords.shape)}, which does not fit spec of {path.name}"
+        )
+
+
+def _part(named: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}

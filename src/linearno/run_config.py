@@ -1,0 +1,198 @@
+"""Everything that determines a run, and the recipes that name common ones."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, NonNegativeInt, SerializeAsAny, model_validator
+
+from linearno.core.config import Config
+from linearno.core.errors import UserError, did_you_mean
+from linearno.core.registry import Registry
+from linearno.data import DATASETS, METRICS, Benchmark, DataConfig, PerSample
+from linearno.models import MODELS
+from linearno.nn import ModelConfig
+from linearno.training import TASKS, Task, TrainingConfig
+from linearno.training.fit import checkpoint_settings
+from linearno.training.tasks import make_task
+
+
+def _chosen(field: str, kind: Callable[[str], type[Config]]) -> BeforeValidator:
+    """Read a part of the configuration as the class that its own `name` asks for."""
+
+    def choose(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        if "name" not in value:
+            raise UserError(f"{field}.name: missing; it says which {field} is meant")
+        try:
+            return kind(value["name"]).make(value)
+        except UserError as error:
+            raise UserError(f"{field}.{error}" if ": " in str(error) else str(error)) from None
+
+    return BeforeValidator(choose)
+
+
+class RunConfig(Config):
+    """All that determines a run. The device is not part of it: a run may move.
+
+    Args:
+        recipe: name of the recipe that the configuration started from.
+        seed: of initial weights, order of samples and everything drawn.
+        data: benchmark and its settings.
+        model: model and its settings.
+        task: what the model is asked.
+        training: optimiser, schedule, loss and protocol.
+        init_from: run folder whose weights the model starts from.
+    """
+
+    recipe: str
+    seed: NonNegativeInt = 0
+    data: Annotated[SerializeAsAny[DataConfig], _chosen("data", lambda name: DATASETS[name].config)]
+    model: Annotated[SerializeAsAny[ModelConfig], _chosen("model", lambda name: MODELS[name].config)]
+    task: Annotated[SerializeAsAny[Task], _chosen("task", TASKS.__getitem__)] = Task()
+    training: TrainingConfig
+    init_from: str | None = None
+
+    @model_validator(mode="after")
+    def _model_fits_task(self) -> "RunConfig":
+        """What the task gives a call of the model must be what the model takes."""
+        needs = set(MODELS[self.model.name].needs_of(self.model))
+        for part, does in (("time", "asks for frames by their time"), ("points", "asks at other points")):
+            gives, takes = part in self.task.provides, part in needs
+            if gives == takes:
+                continue
+            if part == "time" and "time" in type(self.model).model_fields:
+                does, flag = (does, "true") if gives else ("knows no times", "false")
+                raise ValueError(f"task={self.task.name} {does}: set model.time={flag}")
+            fits = f"model.name={_example(part)}" if gives else f"task.name={_tasks_that_give(part)}"
+            raise ValueError(f"task={self.task.name} does not fit model={self.model.name}: set {fits}")
+        return self
+
+    @property
+    def benchmark(self) -> Benchmark:
+        return DATASETS[self.data.name]
+
+    @property
+    def metrics(self) -> dict[str, PerSample]:
+        """Errors of each sample by name; the first one counts."""
+        own = dict(self.benchmark.metrics)
+        first = self.task.metric
+        return own if first is None else {first: own.get(first) or METRICS[first]} | own
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the configuration; equal for equal ones of all versions that know all their fields."""
+        values = self.model_dump(mode="json")
+        if self.init_from is None:
+            del values["init_from"]
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def checkpoint_settings(self) -> dict[str, Any]:
+        """The part of the configuration that a checkpoint names when it does not fit."""
+        return checkpoint_settings(self.seed, self.training)
+
+    def defaults_of(self, part: str, name: str) -> dict[str, Any] | None:
+        """Fields of another data set, model or task, for `--set PART.name=NAME`."""
+        if part == "model":
+            return _model_config(self.benchmark, name).model_dump(mode="json")
+        if part == "task":
+            return TASKS[name].make({"name": name}).model_dump(mode="json")
+        return DATASETS[name].config.make({}).model_dump(mode="json") if part == "data" else None
+
+
+def _tasks_that_give(part: str) -> str:
+    return next((name for name in TASKS if part in TASKS[name].make({"name": name}).provides), "direct")
+
+
+def _example(part: str) -> str:
+    """A model that takes `part` with its default settings."""
+    for name in MODELS:
+        found = MODELS[name].needs
+        if not callable(found) and part in found:
+            return name
+    return f"a model that needs {part}"
+
+
+Recipe = Callable[[], RunConfig]
+
+
+def recipe(benchmark: str, model: str) -> RunConfig:
+    """The run of a model on a benchmark: its protocol, with the published settings of the model there.
+
+    A registered model that the benchmark does not list runs with its defaults.
+    """
+    name, variant = _benchmark(benchmark)
+    found = DATASETS[name]
+    changes = found.variant(model)
+    return RunConfig(
+        recipe=f"{benchmark}/{model}",
+        data=found.config.make({**variant.get("data", {}), **changes.data}),
+        model=_model_config(found, model),
+        task=make_task({**found.task, **variant.get("task", {}), **changes.task}),
+        training=TrainingConfig.make({**found.protocol, **variant.get("training", {}), **changes.training}),
+    )
+
+
+def _benchmark(name: str) -> tuple[str, Mapping[str, Any]]:
+    """A registered benchmark and the changes that its variant of that name makes."""
+    for each in DATASETS:
+        if name in DATASETS[each].variants:
+            return each, DATASETS[each].variants[name]
+    return name, {}
+
+
+def _model_config(benchmark: Benchmark, name: str) -> ModelConfig:
+    variant = benchmark.variant(name)
+    model = variant.model or name
+    return MODELS[model].config.make({"name": model, **variant.settings})
+
+
+def _pair(benchmark: str, model: str) -> Recipe:
+    def make() -> RunConfig:
+        return recipe(benchmark, model)
+
+    name, variant = _benchmark(benchmark)
+    summary = DATASETS[name].variant(model).summary or f"{model} with its default settings."
+    more = variant.get("summary")
+    make.__doc__ = f"{summary.removesuffix('.')}; {more}." if more else summary
+    return make
+
+
+class Recipes(Registry[Recipe]):
+    """Recipes by name: functions that were registered, and `benchmark/model` for every pair.
+
+    Listed are the registered ones and the pairs of each benchmark's table of models.
+    """
+
+    def __getitem__(self, name: str) -> Recipe:
+        if name in self._entries:
+            return self._entries[name]
+        benchmark, _, model = name.partition("/")
+        if name in self or (benchmark in _benchmark_names() and model in MODELS):
+            return _pair(benchmark, model)
+        known = [*self, *(f"{benchmark}/{each}" for each in MODELS if benchmark in _benchmark_names())]
+        raise UserError(f"unknown recipe {name!r}; {did_you_mean(name, known)}; {MODELS.hint}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self._entries, *self._listed()}))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._listed()
+
+    def _listed(self) -> set[str]:
+        return {
+            f"{benchmark}/{model}"
+            for each in DATASETS
+            for benchmark in (DATASETS[each].variants or [each])
+            for model in DATASETS[each].models
+        }
+
+
+def _benchmark_names() -> set[str]:
+    return set(DATASETS) | {variant for each in DATASETS for variant in DATASETS[each].variants}
+
+
+RECIPES = Recipes("recipe")
