@@ -2,7 +2,18 @@
 
 from linearno.bundle import load
 from linearno.core.version import VERSION as __version__
-from linearno.models import CrossLinearNO, LinearNO, Transolver, from_published
+from linearno.fitting import fit
+from linearno.models import CrossLinearNO, LinearNO, Transolver, from_published, model
 from linearno.streaming import stream
 
-__all__ = ["CrossLinearNO", "LinearNO", "Transolver", "__version__", "from_published", "load", "stream"]
+__all__ = [
+    "CrossLinearNO",
+    "LinearNO",
+    "Transolver",
+    "__version__",
+    "fit",
+    "from_published",
+    "load",
+    "model",
+    "stream",
+]

@@ -96,7 +96,7 @@ class Bundle:
         A model that reconstructs fields takes observations at `coords` and predicts at the points of its
         training data.
         """
-        found = self._predict(_tensor(inputs), _tensor(coords), **options)
+        found = self._predict(as_tensor(inputs), as_tensor(coords), **options)
         return _like(found, inputs, coords)
 
     def _predict(
@@ -111,7 +111,7 @@ class Bundle:
         on_chunk: OnChunk | None = None,
         aux: Mapping[str, Any] | None = None,
     ) -> Tensor:
-        channels, segments = self._channels(steps), _tensor(segments)
+        channels, segments = self._channels(steps), as_tensor(segments)
         stream = None if memory is None else self.streamer(memory, on_chunk)
         if segments is not None and coords is not None:
             if stream is not None:
@@ -124,7 +124,7 @@ class Bundle:
             if coords is None:
                 raise UserError(OBSERVE)
             return self.encode(coords, inputs).query(coords if self.coords is None else self.coords)
-        given = {name: _tensor(part) for name, part in (aux or {}).items()}
+        given = {name: as_tensor(part) for name, part in (aux or {}).items()}
         if coords is None and segments is None:
             coords, given = self.coords, {**self.aux, **given}
         if coords is None:
@@ -211,7 +211,7 @@ class Bundle:
         takes them within `memory`, and at a `time` (S, 1) if it was trained with one.
         """
         as_numpy = isinstance(coords, ndarray) or isinstance(inputs, ndarray)
-        coords, inputs = _tensor(coords), _tensor(inputs)
+        coords, inputs = as_tensor(coords), as_tensor(inputs)
         if completes(self.model) and inputs is None:
             raise UserError(OBSERVE)
         coords, inputs = self._question(coords, inputs)
@@ -339,7 +339,7 @@ class Field:
         A model trained with inputs needs them there, (S, N, C); one that reconstructs fields does not.
         Arrays of numpy, here or when encoded, give arrays of numpy.
         """
-        found = self._query(_tensor(points), _tensor(inputs), chunk)
+        found = self._query(as_tensor(points), as_tensor(inputs), chunk)
         return found.numpy() if self.as_numpy else _like(found, points, inputs)
 
     def _query(self, points: Tensor, inputs: Tensor | None, chunk: int | None) -> Tensor:
@@ -384,7 +384,7 @@ def load(folder: str | Path, device: str = "cpu") -> Bundle:
     )
 
 
-def _tensor(values: Any) -> Any:
+def as_tensor(values: Any) -> Any:
     """Arrays of numpy, and nested lists, as tensors that share their memory where they can."""
     if values is None or isinstance(values, Tensor):
         return values

@@ -1,0 +1,175 @@
+"""Train a model on arrays, from Python. Axes: S samples, N points, X coordinates, C channels."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from linearno.bundle import Bundle, as_tensor
+from linearno.core.device import resolve_device
+from linearno.core.errors import UserError
+from linearno.data import Batch, FieldData, FieldSpec, Scaler
+from linearno.models import MODELS, build_model
+from linearno.nn.protocol import spec_of
+from linearno.training import EpochRecord, Task, TrainingConfig
+from linearno.training import fit as train
+from linearno.training.fit import hold_out, require_output, require_trainable
+
+AXES = ("x", "y", "z")
+DEFAULTS: dict[str, Any] = {"epochs": 100, "loss": {"scaled": True}}
+PARTS = ("coords", "inputs", "targets", "surface")
+
+Arrays = Mapping[str, "np.ndarray | Tensor | None"]
+
+
+def fit(
+    model: nn.Module | str,
+    data: FieldData | Arrays | Sequence[Arrays],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    spec: FieldSpec | None = None,
+    grid: tuple[int, ...] | None = None,
+    task: Task | None = None,
+    out: str | Path | None = None,
+    device: str = "auto",
+    seed: int = 0,
+    on_epoch: Callable[[EpochRecord], None] | None = None,
+    **training: Any,
+) -> Bundle:
+    """Train a model on your own arrays and return the surrogate, which predicts in the units of the data.
+
+    Args:
+        model: a registered name ("linearno"), or a registered module, which is trained in place.
+        data: {"coords": (N, X) shared by all samples or (S, N, X), "inputs": (S, N, C), "targets": (S, N, C)},
+            arrays of numpy or torch, inputs optional; a list of {"coords": (N, X), …}, one for each sample, if
+            meshes differ in size; or a `FieldData`.
+        settings: of the model, if it is given by name.
+        spec: names and units of the fields; x, y, z, input_0, …, output_0, … by default.
+        grid: (rows, columns) if the points are those of a grid in C order.
+        task: what the model is asked; outputs from inputs at the same points by default.
+        out: folder for the bundle, history and checkpoints; a folder that holds a stopped run is resumed.
+        device: "auto", "cpu", "cuda", …
+        seed: of initial weights and order of samples.
+        on_epoch: called after every epoch.
+        training: fields of `TrainingConfig`: epochs=100, batch=4, lr=1e-3, validation=10, …
+
+    >>> bundle = linearno.fit("linearno", {"coords": xy, "inputs": a, "targets": u}, epochs=50, batch=8)
+    >>> bundle.predict(a_new)  # (S, N, C), numpy in and numpy out
+    """
+    train_data = data if isinstance(data, FieldData) else _field_data(data, spec, grid)
+    config = TrainingConfig.make(DEFAULTS | training)
+    task, where = task or Task(), resolve_device(device)
+    torch.manual_seed(seed)
+    seen, _ = hold_out(train_data, config.validation, seed)
+    asked = task.spec(train_data.spec)
+    scaler = Scaler.fit(asked, task.example(seen.everything(), asked))
+    module = _module(model, settings, asked)
+    require_trainable(module, train_data, config, task)
+    require_output(module, scaler, train_data, config, task)
+    fingerprint = _fingerprint(module, train_data, config, task, seed)
+    with tempfile.TemporaryDirectory() as scratch:
+        train(
+            module,
+            scaler,
+            train_data,
+            config,
+            seed=seed,
+            device=where,
+            folder=Path(scratch if out is None else out),
+            fingerprint=fingerprint,
+            task=task,
+            on_epoch=on_epoch,
+        )
+    coords = train_data.coords.cpu() if train_data.shared else None
+    name = spec_of(module).config.name
+    bundle = Bundle(
+        module.eval(), scaler, train_data.spec, coords, f"fit/{name}", seed, config.eval_precision, task
+    )
+    if out is not None:
+        bundle.save(out)
+    return bundle
+
+
+def _module(model: nn.Module | str, settings: Mapping[str, Any] | None, asked: FieldSpec) -> nn.Module:
+    if isinstance(model, str):
+        return build_model(MODELS[model].config.make({"name": model, **(settings or {})}), asked)
+    if settings:
+        raise UserError("settings build a model from its name; this one is built: leave them out")
+    for part, size in spec_of(model).sizes.items():
+        if part != "grid" and size != len(getattr(asked, part)):
+            raise UserError(f"the model takes {size} {part}, the data have {len(getattr(asked, part))}")
+    return model
+
+
+def _field_data(
+    data: Arrays | Sequence[Arrays], spec: FieldSpec | None, grid: tuple[int, ...] | None
+) -> FieldData:
+    samples = [data] if isinstance(data, Mapping) else list(data)
+    parts = [_parts(sample) for sample in samples]
+    if not parts:
+        raise UserError("there are no samples to train on")
+    spec = spec or _spec(parts[0], grid)
+    if isinstance(data, Mapping):
+        one = parts[0]
+        return FieldData(spec, one["coords"], one.get("inputs"), one["targets"], surface=one.get("surface"))
+    surface = [one["surface"] for one in parts if "surface" in one]
+    batches = [Batch(one["coords"], one.get("inputs"), one["targets"]) for one in parts]
+    return FieldData.pack(spec, batches, surface or None)
+
+
+def _parts(sample: Arrays) -> dict[str, Tensor]:
+    """The arrays of a sample, or of all of them, as tensors of float32; what is wrong with them by name."""
+    if unknown := [name for name in sample if name not in PARTS]:
+        raise UserError(f"data has {unknown[0]!r}; expected {', '.join(PARTS)}")
+    if missing := [name for name in ("coords", "targets") if sample.get(name) is None]:
+        raise UserError(
+            f"data has no {missing[0]!r}; expected coords, inputs (if there are some) and targets"
+        )
+    found = {name: as_tensor(part) for name, part in sample.items() if part is not None}
+    for name, part in found.items():
+        if name == "surface":
+            continue
+        if part.dim() not in (2, 3):
+            raise UserError(f"{name} have shape {tuple(part.shape)}; expected ([samples,] points, channels)")
+        found[name] = part.float()
+        if not part.isfinite().all():
+            raise UserError(f"{name} hold NaN or infinite numbers")
+    counts = {name: part.shape[-2] for name, part in found.items() if name != "surface"}
+    if len(set(counts.values())) > 1:
+        raise UserError(f"coords, inputs and targets are of the same points, not {counts}")
+    samples = {name: len(part) for name, part in found.items() if part.dim() == 3}
+    if len(set(samples.values())) > 1:
+        raise UserError(f"coords, inputs and targets are of the same samples, not {samples}")
+    return found
+
+
+def _spec(parts: Mapping[str, Tensor], grid: tuple[int, ...] | None) -> FieldSpec:
+    def names(kind: str, part: str) -> tuple[str, ...]:
+        return tuple(f"{kind}_{i}" for i in range(parts[part].shape[-1] if part in parts else 0))
+
+    axes = parts["coords"].shape[-1]
+    return FieldSpec.make(
+        {
+            "coords": AXES[:axes] if axes <= len(AXES) else names("coord", "coords"),
+            "inputs": names("input", "inputs"),
+            "outputs": names("output", "targets"),
+            "grid": grid,
+            "scaled": ("coords", "inputs", "outputs"),
+        }
+    )
+
+
+def _fingerprint(model: nn.Module, data: FieldData, config: TrainingConfig, task: Task, seed: int) -> str:
+    """Identifies model, data and settings: a folder of another run is not resumed."""
+    digest = hashlib.sha256()
+    settings = [spec_of(model).config, config, task]
+    digest.update(json.dumps([part.model_dump(mode="json") for part in settings] + [seed]).encode())
+    for part in (data.coords, data.inputs, data.targets):
+        digest.update(b"none" if part is None else part.contiguous().cpu().numpy().tobytes())
+    return digest.hexdigest()
