@@ -1,6 +1,7 @@
 """Errors, names, files, devices and random numbers."""
 
 import os
+import stat
 import subprocess
 import sys
 
@@ -52,6 +53,20 @@ def test_tensors_survive_their_file_and_a_cut_one_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:20])
     with pytest.raises(UserError, match="truncated or not a safetensors file"):
         artifacts.read_tensors(path, how="train again")
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_every_written_file_has_the_mode_that_the_umask_asks_for(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        artifacts.write_tensors(tmp_path / "w.safetensors", {"w": torch.zeros(3)})
+        artifacts.write_tensors(tmp_path / "w.safetensors", {"w": torch.ones(3)})  # and written again
+        artifacts.write_json(tmp_path / "a.json", {})
+        artifacts.write_bytes(tmp_path / "b.bin", b"")
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(["w.safetensors", "a.json", "b.bin"], mode)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_work(tmp_path):

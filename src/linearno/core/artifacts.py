@@ -3,8 +3,9 @@
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,20 @@ from linearno.core.errors import UserError, require
 
 
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file, then give it its name; a failure leaves nothing behind."""
+    """Let `write` fill a temporary file, then rename it to `path`; a failure leaves nothing behind.
+
+    The file gets the mode that `open` would give it, whatever way `write` creates it.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            temporary.touch()
+            mode = temporary.stat().st_mode  # as the umask asks; safetensors makes files of mode 0600
             write(temporary)
+            if temporary.stat().st_mode != mode:
+                with suppress(OSError):  # a file system without modes
+                    temporary.chmod(stat.S_IMODE(mode))
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
