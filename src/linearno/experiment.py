@@ -9,6 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from pydantic import BeforeValidator, NonNegativeInt, SerializeAsAny, model_vali
 from torch import Tensor
 
 from linearno.bundle import Bundle
-from linearno.core.artifacts import writable_folder, write_json, write_text, write_whole
+from linearno.core.artifacts import alone_in, writable_folder, write_json, write_text, write_whole
 from linearno.core.config import Config, first_difference, read_yaml, write_yaml
 from linearno.core.device import describe
 from linearno.core.errors import UserError, require
@@ -46,6 +47,8 @@ from linearno.training.fit import hold_out, require_trainable
 from linearno.training.history import read_history
 from linearno.training.predict import draw_for_test, scores
 from linearno.training.summary import by_field, mean_field_error, summary
+
+IN_TRAINING = "another process is training in {root}; wait, or choose another --out"
 
 log = logging.getLogger(__name__)
 
@@ -106,13 +109,27 @@ def run(
     """Train, evaluate once on test in physical units, and write the run folder; or go on with one.
 
     Inside `parallel.processes` all processes call this together; all get the metrics, the first one writes.
+    The folder is locked from the first write to the last.
     """
+    with ExitStack() as lock:
+        return _run(config, folder, device, on_epoch, lock)
+
+
+def _run(
+    config: RunConfig,
+    folder: Path,
+    device: torch.device,
+    on_epoch: Callable[[EpochRecord], None] | None,
+    lock: ExitStack,
+) -> dict[str, Any]:
     refuse_another_run(folder, config)
     splits = open_splits(config.data)  # disk → samples
     config.task.require_packed(splits.train)
     bundle = untrained(config, splits)
     require_trainable(bundle.model, splits.train, config.training, config.task)
     if parallel.writes():
+        lock.enter_context(alone_in(writable_folder(folder), busy=IN_TRAINING))
+        refuse_another_run(folder, config)  # again: another process may have finished one meanwhile
         write_yaml(writable_folder(folder) / "config.yaml", config)  # all is well: the folder is ours
     fit(  # never sees test
         bundle.model,

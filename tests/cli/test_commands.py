@@ -15,6 +15,7 @@ import yaml
 from scipy.io import loadmat, savemat
 
 from linearno import load
+from linearno.core.artifacts import alone_in
 from linearno.core.records import read_record
 from linearno.experiment import open_run, open_splits, run
 from tests.commands import linearno, refused
@@ -77,15 +78,19 @@ def whole(command, tmp_path_factory):
     return folder
 
 
+def wait_for_epochs(folder, count):
+    history, deadline = folder / "history.jsonl", time.monotonic() + 60
+    while time.monotonic() < deadline and not (history.exists() and history.read_text().count("\n") >= count):
+        time.sleep(0.005)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])  # SIGTERM: see test_resume
 def test_a_stopped_command_goes_on_and_ends_with_the_same_bits(number, command, whole, tmp_path):
     cut = tmp_path / "cut"
     process = subprocess.Popen(
         [*command, "--out", cut], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    history, deadline = cut / "history.jsonl", time.monotonic() + 60
-    while time.monotonic() < deadline and not (history.exists() and history.read_text().count("\n") >= 5):
-        time.sleep(0.005)
+    wait_for_epochs(cut, 5)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
@@ -96,6 +101,30 @@ def test_a_stopped_command_goes_on_and_ends_with_the_same_bits(number, command, 
     assert (cut / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     losses = [[json.loads(line)["loss"] for line in (run / "history.jsonl").open()] for run in (whole, cut)]
     assert losses[0] == losses[1]
+
+
+@pytest.fixture(scope="module")
+def long_command(command):
+    """A training that does not end by itself within a test."""
+    return [*command, "--set", "training.epochs=100000"]
+
+
+def test_a_folder_in_training_is_refused_to_others_until_that_process_ends(long_command, tmp_path):
+    folder, quiet = tmp_path / "run", {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    first = subprocess.Popen([*long_command, "--out", folder], **quiet)
+    try:
+        wait_for_epochs(folder, 2)
+        second = subprocess.run([*long_command, "--out", folder], capture_output=True, text=True, timeout=60)
+        assert second.returncode == 2, second.stderr
+        busy = f"another process is training in {folder}; wait, or choose another --out"
+        assert second.stderr.splitlines()[-1] == f"error: {busy}"
+        assert "training or evaluating in" in refused("evaluate", folder, "--device", "cpu")
+        assert first.poll() is None
+    finally:
+        first.kill()
+        first.wait()
+    with alone_in(folder):
+        pass
 
 
 def test_evaluate_scores_a_run_again(tiny_run, tmp_path):

@@ -1,6 +1,9 @@
 """Errors, names, files, devices and random numbers."""
 
+import errno
+import fcntl
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -73,6 +76,44 @@ def test_a_folder_that_cannot_be_written_is_refused_before_work(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="cannot write to"):
         artifacts.writable_folder(tmp_path / "file" / "runs")
+
+
+HOLD_AND_DIE = """
+import os, pathlib, subprocess, sys
+from linearno.core.artifacts import alone_in
+with alone_in(pathlib.Path(sys.argv[1])):
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    child = subprocess.Popen(["sleep", "60"], close_fds=False, **quiet)
+    print(child.pid, flush=True)
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_the_lock_of_a_folder_ends_with_its_process_though_a_child_lives_on(tmp_path):
+    done = subprocess.run([sys.executable, "-c", HOLD_AND_DIE, tmp_path], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    child = int(done.stdout)
+    os.kill(child, 0)  # still there
+    try:
+        with artifacts.alone_in(tmp_path), pytest.raises(UserError, match="another process is filling"):
+            artifacts.alone_in(tmp_path).__enter__()
+    finally:
+        os.kill(child, signal.SIGKILL)
+    with artifacts.alone_in(tmp_path):  # released at the end of the block
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF])
+def test_a_file_system_without_locks_is_a_warning_once(tmp_path, monkeypatch, caplog, number):
+    def flock(descriptor, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    artifacts._warn_without_lock.cache_clear()
+    for _ in range(2):
+        with artifacts.alone_in(tmp_path):
+            pass
+    assert caplog.text.count("folders cannot be locked here") == 1
 
 
 def test_cuda_that_is_not_there_is_refused_in_words():

@@ -7,6 +7,7 @@ import typer
 
 from linearno.bundle import load
 from linearno.cli.shared import DeviceOption, RunArgument, console, user_errors
+from linearno.core.artifacts import alone_in
 from linearno.core.config import override
 from linearno.experiment import evaluate as evaluate_run
 from linearno.experiment import open_run, open_splits
@@ -24,9 +25,10 @@ def evaluate(
     """
     with user_errors():
         config = open_run(run)
-        bundle = load(run, device)
-        data = config.data if root is None else override(config.data, [f"root={root}"])
-        metrics = evaluate_run(bundle, config, open_splits(data), run)
+        with alone_in(run, busy="another process is training or evaluating in {root}; wait until it ends"):
+            bundle = load(run, device)
+            data = config.data if root is None else override(config.data, [f"root={root}"])
+            metrics = evaluate_run(bundle, config, open_splits(data), run)
         metric = metrics["metric"]
         error = metrics[metric]
         console.print(f"{metrics['samples']} test samples; {metrics['data']}")
