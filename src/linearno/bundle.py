@@ -18,6 +18,7 @@ from linearno.nn import PointTransformer, Transformer
 from linearno.ops import State
 from linearno.streaming import OnChunk, Streamer
 from linearno.training import Rollout, Task, predict
+from linearno.training.progress import unfinished
 from linearno.training.tasks import make_task
 
 FORMAT = 1
@@ -307,6 +308,8 @@ def _listed(names: tuple[str, ...]) -> str:
 def load(folder: str | Path, device: str = "cpu") -> Bundle:
     """The surrogate that a run left in its folder, ready to predict."""
     folder = require(Path(folder), how=HOW)
+    if (message := unfinished(folder)) is not None:
+        raise UserError(message)
     card = read_json(folder / "model.json", how=HOW)
     if not isinstance(card, dict) or "format" not in card:
         raise UserError(f"{folder / 'model.json'} does not describe a model; {HOW}")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from linearno import load
 from linearno.core.artifacts import alone_in
 from linearno.core.records import read_record
 from linearno.experiment import open_run, open_splits, run
+from linearno.training.interrupt import Interrupted
 from tests.commands import linearno, refused
 from tests.conftest import TINY
 
@@ -125,6 +127,42 @@ def test_a_folder_in_training_is_refused_to_others_until_that_process_ends(long_
         first.wait()
     with alone_in(folder):
         pass
+
+
+@pytest.fixture(scope="module")
+def part(tiny_config, tmp_path_factory):
+    """A run that was stopped after two of its three epochs."""
+    folder = tmp_path_factory.mktemp("two words") / "part"
+
+    def stop(record):
+        if record.epoch == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        run(tiny_config(), folder, torch.device("cpu"), stop)
+    return folder
+
+
+def test_a_run_that_is_not_trained_to_the_end_says_so_and_how_to_continue(part, tiny_config, tmp_path):
+    command = f"linearno train '{part}/config.yaml' --out '{part}'"
+    message = f"{part} is not trained to the end: 2 of 3 epochs are done; continue: {command}"
+    question = tmp_path / "question.npz"
+    np.savez(question, coeff=np.ones((33, 33)))
+    assert refused("evaluate", part) == f"error: {message}"
+    assert refused("predict", part, question) == f"error: {message}"
+    assert refused("export", part, "--format", "torch") == f"error: {message}"
+    code, output = linearno("report", part, "--out", tmp_path / "report.html")
+    assert code == 0, output  # a page with the curves so far
+    assert output.splitlines()[-1] == message
+    words = shlex.split(command)
+    code, output = linearno(*words[1:])
+    assert code == 0, output
+    assert linearno("evaluate", part)[0] == 0
+
+
+def test_a_run_without_a_checkpoint_has_no_epoch_done(part, tmp_path):
+    shutil.copy(part / "config.yaml", tmp_path)
+    assert ": 0 of 3 epochs are done; " in refused("evaluate", tmp_path)
 
 
 def test_evaluate_scores_a_run_again(tiny_run, tmp_path):

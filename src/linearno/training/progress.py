@@ -1,0 +1,29 @@
+"""How far the training of a run folder has got."""
+
+import shlex
+from pathlib import Path
+
+from linearno.core.artifacts import read_json
+from linearno.core.config import yaml_values
+from linearno.core.errors import UserError
+
+
+def unfinished(folder: Path) -> str | None:
+    """For a run folder without a model: how many epochs are done, and the command that continues."""
+    config = folder / "config.yaml"
+    if (folder / "model.json").exists() or not config.exists():
+        return None
+    training = yaml_values(config).get("training")
+    epochs = training.get("epochs") if isinstance(training, dict) else None
+    done = f"{_epochs_done(folder)} of {epochs}" if isinstance(epochs, int) else f"{_epochs_done(folder)}"
+    command = f"linearno train {shlex.quote(str(config))} --out {shlex.quote(str(folder))}"
+    return f"{folder} is not trained to the end: {done} epochs are done; continue: {command}"
+
+
+def _epochs_done(folder: Path) -> int:
+    """Epochs in the latest checkpoint; 0 where there is none that can be read."""
+    try:
+        name = (folder / "checkpoint" / "latest").read_text(encoding="utf-8").strip()
+        return int(read_json(folder / "checkpoint" / name / "state.json", how="")["values"]["epoch"])
+    except (OSError, UserError, ValueError, LookupError, TypeError):
+        return 0
