@@ -1,20 +1,27 @@
 """Commands as a shell starts them: in a process, through the installed script, from any folder."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
+from linearno.core.version import VERSION
 from linearno.data import generate_cases
+from tests.commands import linearno
+from tests.conftest import TINY
 from tests.data.mesh_examples import SET
 
 SCRIPT = """
 import sys
+if __name__ == "__main__":
+    print("started", flush=True)
 from linearno.cli import main
 if __name__ == "__main__":
     sys.exit(main())
-"""  # as pip writes the console script
+"""  # as pip writes the console script, with a line when Python has started
 PLANTED = ("pyvista", "struct", "multiprocessing", "numpy", "pickle", "json", "types")
 PLANT = "import pathlib\npathlib.Path({marker!r}).touch()\nraise SystemExit('planted file ran')\n"
 
@@ -82,3 +89,31 @@ def test_workers_of_a_script_import_the_modules_next_to_it(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     assert run([sys.executable, script], elsewhere).strip() == "[2, 4, 6]"
+
+
+@pytest.mark.parametrize("module", [True, False])
+def test_the_version_is_printed_without_importing_pytorch(linearno_script, tmp_path, module):
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch is imported')")
+    command = [sys.executable, "-m", "linearno"] if module else linearno_script
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    assert run([*command, "--version"], tmp_path, PYTHONPATH=path).splitlines()[-1] == f"linearno {VERSION}"
+
+
+def test_the_version_is_an_option_like_others():
+    assert linearno("--version") == (0, f"linearno {VERSION}\n")
+    assert "--version" in linearno("--help")[1]
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.2, 0.5, 1.0, 1.5, 2.0, 3.0])
+def test_ctrl_c_at_any_time_prints_no_traceback(linearno_script, darcy_folder, tmp_path, delay):
+    changes = [*TINY, f"data.root={darcy_folder}", "training.epochs=100000"]
+    words = [word for change in changes for word in ("--set", change)]
+    command = [*linearno_script, "train", "darcy/linearno", *words, "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "started\n"
+    time.sleep(delay)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT), errors
+    assert "Traceback" not in errors

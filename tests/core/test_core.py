@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import linearno
 from linearno.core import artifacts
 from linearno.core.device import autocast, resolve_device
 from linearno.core.errors import UserError, did_you_mean, require
@@ -151,6 +152,35 @@ def test_random_numbers_depend_on_seed_and_place_alone():
 
 
 def test_importing_the_library_needs_no_optional_package_and_draws_no_picture():
-    code = "import sys, linearno; print(sorted({'matplotlib', 'typer', 'rich', 'pytest'} & set(sys.modules)))"
+    code = (
+        "import sys; from linearno import *; "
+        "print(sorted({'matplotlib', 'typer', 'rich', 'pytest'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+LAZY = """
+import sys
+import linearno, linearno.cli
+assert not {"torch", "numpy", "pydantic", "typer"} & set(sys.modules), "heavy modules are imported at once"
+assert set(linearno.__all__) <= set(dir(linearno))
+assert linearno.ops.gather and "torch" in sys.modules
+from linearno import LinearNO, load
+from linearno.bundle import load as same
+assert load is same is linearno.load
+assert linearno.LinearNO is LinearNO
+try:
+    linearno.no_such_name
+except AttributeError as error:
+    print(error)
+"""
+
+
+def test_the_package_imports_pytorch_when_a_name_that_needs_it_is_used():
+    done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True)
+    assert done.stdout.strip() == "module 'linearno' has no attribute 'no_such_name'", done.stderr
+
+
+def test_every_public_name_is_found():
+    assert all(getattr(linearno, name) is not None for name in linearno.__all__)
