@@ -59,6 +59,7 @@ def test_a_run_can_be_repeated_from_its_own_configuration(tiny_run, tmp_path):
 
 
 def test_training_curves_go_to_tensorboard_when_asked(tiny, tmp_path):
+    pytest.importorskip("tensorboard")
     code, output = linearno(
         "train", "darcy/linearno", *tiny, "--out", tmp_path / "run", "--track", tmp_path / "tb"
     )
