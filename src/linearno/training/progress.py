@@ -15,9 +15,12 @@ def unfinished(folder: Path) -> str | None:
         return None
     training = yaml_values(config).get("training")
     epochs = training.get("epochs") if isinstance(training, dict) else None
-    done = f"{_epochs_done(folder)} of {epochs}" if isinstance(epochs, int) else f"{_epochs_done(folder)}"
+    done = _epochs_done(folder)
     command = f"linearno train {shlex.quote(str(config))} --out {shlex.quote(str(folder))}"
-    return f"{folder} is not trained to the end: {done} epochs are done; continue: {command}"
+    if done == epochs:
+        return f"{folder / 'model.json'} does not exist, but all {done} epochs are done; write it: {command}"
+    total = f" of {epochs}" if isinstance(epochs, int) else ""
+    return f"{folder} is not trained to the end: {done}{total} epochs are done; continue: {command}"
 
 
 def _epochs_done(folder: Path) -> int:
