@@ -14,12 +14,18 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 
+try:
+    import beartype
+except ImportError:
+    beartype = None
+
 # Shapes and types of every call are checked here, but for the kernels: triton reads their source.
 SOURCE = Path(__file__).parents[1] / "src"
 MODULES = [path.relative_to(SOURCE).with_suffix("") for path in SOURCE.rglob("*.py")]
-install_import_hook(
-    [".".join(path.parts) for path in MODULES if "kernels" not in path.parts], "beartype.beartype"
-)
+if beartype is not None:
+    install_import_hook(
+        [".".join(path.parts) for path in MODULES if "kernels" not in path.parts], "beartype.beartype"
+    )
 
 if not torch.cuda.is_available():  # read when triton is imported: kernels then run on the CPU, in Python
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -30,6 +36,11 @@ from linearno.core.device import set_matmul_precision  # noqa: E402
 from linearno.data import DATASETS  # noqa: E402
 from linearno.experiment import RunConfig, run  # noqa: E402
 from linearno.recipes import RECIPES  # noqa: E402
+
+
+def pytest_report_header() -> str | None:
+    return None if beartype else "beartype is not installed: shapes and types of calls are not checked"
+
 
 TINY = [
     "data.train=24",

@@ -176,7 +176,7 @@ def test_bad_data_leaves_no_run_folder_behind(tiny_config, tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda run: (run / "model.json").unlink(), r"model\.json does not exist; give a run folder"),
+        (lambda run: (run / "model.json").unlink(), r"model\.json does not exist, but all 3 epochs are done"),
         (lambda run: (run / "model.json").write_text("{"), r"model\.json is not valid JSON"),
         (lambda run: (run / "model.json").write_text("[]"), "does not describe a model"),
         (lambda run: change(run, "format", 99), "has format 99, this version reads 1"),

@@ -1,10 +1,24 @@
 """Neural operators by linear attention: gather N points into M slices, mix, scatter back."""
 
-from linearno.bundle import load
+from importlib import import_module
+
 from linearno.core.version import VERSION as __version__
-from linearno.fitting import fit
-from linearno.models import CrossLinearNO, LinearNO, Transolver, from_published, model
-from linearno.streaming import stream
+
+TYPE_CHECKING = False  # true for type checkers; `typing` itself takes longer to import than all else here
+if TYPE_CHECKING:
+    from linearno import bundle as bundle
+    from linearno import data as data
+    from linearno import metrics as metrics
+    from linearno import models as models
+    from linearno import nn as nn
+    from linearno import ops as ops
+    from linearno import solvers as solvers
+    from linearno import streaming as streaming
+    from linearno import training as training
+    from linearno.bundle import load
+    from linearno.fitting import fit
+    from linearno.models import CrossLinearNO, LinearNO, Transolver, from_published, model
+    from linearno.streaming import stream
 
 __all__ = [
     "CrossLinearNO",
@@ -17,3 +31,29 @@ __all__ = [
     "model",
     "stream",
 ]
+
+# Imported at first use: PyTorch takes seconds to import, and `linearno --version` does not need it.
+_MODULES = {
+    "CrossLinearNO": "linearno.models",
+    "LinearNO": "linearno.models",
+    "Transolver": "linearno.models",
+    "fit": "linearno.fitting",
+    "from_published": "linearno.models",
+    "load": "linearno.bundle",
+    "model": "linearno.models",
+    "stream": "linearno.streaming",
+}
+_SUBMODULES = ("bundle", "data", "metrics", "models", "nn", "ops", "solvers", "streaming", "training")
+
+
+def __getattr__(name: str) -> object:
+    if name in _SUBMODULES:
+        return import_module(f"linearno.{name}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'linearno' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_SUBMODULES])

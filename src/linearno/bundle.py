@@ -22,6 +22,7 @@ from linearno.data import Batch, FieldData, FieldSpec, Scaler, box_of, outside
 from linearno.nn.protocol import Queryable, Streamable, completes, fixed_grid, needs_of, unsupported
 from linearno.streaming import OnChunk, Streamer
 from linearno.training import Rollout, Task, predict
+from linearno.training.progress import unfinished
 
 OBSERVE = "a field is completed from observations: give their values and coordinates"
 MAX_LISTED_NAMES = 6
@@ -370,6 +371,8 @@ class Field:
 
 def load(folder: str | Path, device: str = "cpu") -> Bundle:
     """The surrogate that a run left in its folder, ready to predict."""
+    if (message := unfinished(Path(folder))) is not None:
+        raise UserError(message)
     parts, where = read_bundle(Path(folder)), resolve_device(device)
     return Bundle(
         parts.model.to(where).eval(),

@@ -6,7 +6,8 @@ Run folder   config.yaml, metrics.json, per_sample.csv, history.jsonl, model.saf
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from linearno.best_and_worst import write_cases
 from linearno.bundle import Bundle, load
-from linearno.core.artifacts import writable_folder, write_json, write_text
+from linearno.core.artifacts import alone_in, writable_folder, write_json, write_text
 from linearno.core.config import first_difference, read_yaml, write_yaml
 from linearno.core.device import describe
 from linearno.core.errors import UserError, require
@@ -34,6 +35,8 @@ from linearno.training.history import read_history
 from linearno.training.predict import call_arguments, draw_for_test, scores
 from linearno.training.summary import by_field, mean_field_error, summary
 
+IN_TRAINING = "another process is training in {root}; wait, or choose another --out"
+
 log = logging.getLogger(__name__)
 
 
@@ -50,25 +53,36 @@ def run(
     refuse_another_run(folder, config)
     splits = open_splits(config.data)  # disk → samples
     bundle = untrained(config, splits)
-    if parallel.writes():
-        write_yaml(writable_folder(folder) / "config.yaml", config)  # all checks are done
-    fit(  # never sees test
-        bundle.model,
-        bundle.scaler,
-        splits.train,
-        config.training,
-        seed=config.seed,
-        device=device,
-        folder=folder,
-        fingerprint=config.fingerprint,
-        task=config.task,
-        metric=next(iter(config.metrics.values())),
-        loss=config.benchmark.loss,
-        on_epoch=on_epoch,
-    )
-    if parallel.writes():
-        bundle.save(folder)
-    return evaluate(bundle, config, splits, folder)
+    with locked(folder, config):  # all checks are done: from here on files are written
+        fit(  # never sees test
+            bundle.model,
+            bundle.scaler,
+            splits.train,
+            config.training,
+            seed=config.seed,
+            device=device,
+            folder=folder,
+            fingerprint=config.fingerprint,
+            task=config.task,
+            metric=next(iter(config.metrics.values())),
+            loss=config.benchmark.loss,
+            on_epoch=on_epoch,
+        )
+        if parallel.writes():
+            bundle.save(folder)
+        return evaluate(bundle, config, splits, folder)
+
+
+@contextmanager
+def locked(folder: Path, config: RunConfig) -> Iterator[None]:
+    """Hold the run folder and write its configuration, in the process that writes."""
+    if not parallel.writes():
+        yield
+        return
+    with alone_in(writable_folder(folder), busy=IN_TRAINING):
+        refuse_another_run(folder, config)  # again: another process may have finished one meanwhile
+        write_yaml(folder / "config.yaml", config)
+        yield
 
 
 def untrained(config: RunConfig, splits: Splits) -> Bundle:

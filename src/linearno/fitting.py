@@ -46,9 +46,9 @@ def fit(
 
     Args:
         model: a registered name ("linearno"), or a registered module, which is trained in place.
-        data: {"coords": (N, X) shared by all samples or (S, N, X), "inputs": (S, N, C), "targets": (S, N, C)},
-            arrays of numpy or torch, inputs optional; a list of {"coords": (N, X), …}, one for each sample, if
-            meshes differ in size; or a `FieldData`.
+        data: {"coords": …, "inputs": …, "targets": …}, arrays of numpy or torch: coords (N, X) shared by all
+            samples or (S, N, X), inputs (S, N, C) if there are some, targets (S, N, C); a list of
+            {"coords": (N, X), …}, one for each sample, if meshes differ in size; or a `FieldData`.
         settings: of the model, if it is given by name.
         spec: names and units of the fields; x, y, z, input_0, …, output_0, … by default.
         grid: (rows, columns) if the points are those of a grid in C order.

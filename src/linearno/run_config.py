@@ -24,8 +24,8 @@ def _chosen(field: str, kind: Callable[[str], type[Config]]) -> BeforeValidator:
     def choose(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        if "name" not in value:
-            raise UserError(f"{field}.name: missing; it says which {field} is meant")
+        if not isinstance(value.get("name"), str):
+            raise UserError(f"{field}.name: missing or not text; it says which {field} is meant")
         try:
             return kind(value["name"]).make(value)
         except UserError as error:

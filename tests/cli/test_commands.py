@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,8 +16,10 @@ import yaml
 from scipy.io import loadmat, savemat
 
 from linearno import load
+from linearno.core.artifacts import alone_in
 from linearno.core.records import read_record
 from linearno.experiment import open_run, open_splits, run
+from linearno.training.interrupt import Interrupted
 from tests.commands import linearno, refused
 from tests.conftest import TINY
 
@@ -56,6 +59,7 @@ def test_a_run_can_be_repeated_from_its_own_configuration(tiny_run, tmp_path):
 
 
 def test_training_curves_go_to_tensorboard_when_asked(tiny, tmp_path):
+    pytest.importorskip("tensorboard")
     code, output = linearno(
         "train", "darcy/linearno", *tiny, "--out", tmp_path / "run", "--track", tmp_path / "tb"
     )
@@ -77,15 +81,19 @@ def whole(command, tmp_path_factory):
     return folder
 
 
+def wait_for_epochs(folder, count):
+    history, deadline = folder / "history.jsonl", time.monotonic() + 60
+    while time.monotonic() < deadline and not (history.exists() and history.read_text().count("\n") >= count):
+        time.sleep(0.005)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])  # SIGTERM: see test_resume
 def test_a_stopped_command_goes_on_and_ends_with_the_same_bits(number, command, whole, tmp_path):
     cut = tmp_path / "cut"
     process = subprocess.Popen(
         [*command, "--out", cut], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    history, deadline = cut / "history.jsonl", time.monotonic() + 60
-    while time.monotonic() < deadline and not (history.exists() and history.read_text().count("\n") >= 5):
-        time.sleep(0.005)
+    wait_for_epochs(cut, 5)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
@@ -96,6 +104,66 @@ def test_a_stopped_command_goes_on_and_ends_with_the_same_bits(number, command, 
     assert (cut / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     losses = [[json.loads(line)["loss"] for line in (run / "history.jsonl").open()] for run in (whole, cut)]
     assert losses[0] == losses[1]
+
+
+@pytest.fixture(scope="module")
+def long_command(command):
+    """A training that does not end by itself within a test."""
+    return [*command, "--set", "training.epochs=100000"]
+
+
+def test_a_folder_in_training_is_refused_to_others_until_that_process_ends(long_command, tmp_path):
+    folder, quiet = tmp_path / "run", {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    first = subprocess.Popen([*long_command, "--out", folder], **quiet)
+    try:
+        wait_for_epochs(folder, 2)
+        second = subprocess.run([*long_command, "--out", folder], capture_output=True, text=True, timeout=60)
+        assert second.returncode == 2, second.stderr
+        busy = f"another process is training in {folder}; wait, or choose another --out"
+        assert second.stderr.splitlines()[-1] == f"error: {busy}"
+        assert "training or evaluating in" in refused("evaluate", folder, "--device", "cpu")
+        assert first.poll() is None
+    finally:
+        first.kill()
+        first.wait()
+    with alone_in(folder):
+        pass
+
+
+@pytest.fixture(scope="module")
+def part(tiny_config, tmp_path_factory):
+    """A run that was stopped after two of its three epochs."""
+    folder = tmp_path_factory.mktemp("two words") / "part"
+
+    def stop(record):
+        if record.epoch == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        run(tiny_config(), folder, torch.device("cpu"), stop)
+    return folder
+
+
+def test_a_run_that_is_not_trained_to_the_end_says_so_and_how_to_continue(part, tiny_config, tmp_path):
+    command = f"linearno train '{part}/config.yaml' --out '{part}'"
+    message = f"{part} is not trained to the end: 2 of 3 epochs are done; continue: {command}"
+    question = tmp_path / "question.npz"
+    np.savez(question, coeff=np.ones((33, 33)))
+    assert refused("evaluate", part) == f"error: {message}"
+    assert refused("predict", part, question) == f"error: {message}"
+    assert refused("export", part, "--format", "torch") == f"error: {message}"
+    code, output = linearno("report", part, "--out", tmp_path / "report.html")
+    assert code == 0, output  # a page with the curves so far
+    assert output.splitlines()[-1] == message
+    words = shlex.split(command)
+    code, output = linearno(*words[1:])
+    assert code == 0, output
+    assert linearno("evaluate", part)[0] == 0
+
+
+def test_a_run_without_a_checkpoint_has_no_epoch_done(part, tmp_path):
+    shutil.copy(part / "config.yaml", tmp_path)
+    assert ": 0 of 3 epochs are done; " in refused("evaluate", tmp_path)
 
 
 def test_evaluate_scores_a_run_again(tiny_run, tmp_path):

@@ -6,15 +6,16 @@ import shutil
 
 import numpy as np
 import pytest
-import pyvista
 import yaml
-from vtkmodules.vtkCommonCore import vtkDataArray
 
 from linearno import load
 from linearno.data import generate_cases
 from linearno.serve import predict_mesh, query_mesh
 from tests.commands import linearno, refused
 from tests.data.mesh_examples import SET, ball, box, plane, scattered
+
+pyvista = pytest.importorskip("pyvista")
+vtkDataArray = pytest.importorskip("vtkmodules.vtkCommonCore").vtkDataArray
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,9 @@ import sys
 
 import numpy as np
 import pytest
-import pyvista
 import torch
 import yaml
 
-from examples import own_data
 from linearno import LinearNO, load
 from linearno.bundle import Bundle
 from linearno.core.config import override, write_yaml
@@ -21,6 +19,9 @@ from linearno.recipes.gallery import Exhibit
 from linearno.serve import predict_mesh, query_mesh
 from tests.commands import linearno, refused
 from tests.data.mesh_examples import SET, TINY, plane
+
+pyvista = pytest.importorskip("pyvista")
+from examples import own_data  # noqa: E402 (the example imports pyvista)
 
 
 def test_a_model_of_arrays_finds_its_inputs_on_a_mesh_by_their_names(tmp_path):

@@ -1,6 +1,10 @@
 """Errors, names, files, devices and random numbers."""
 
+import errno
+import fcntl
 import os
+import signal
+import stat
 import subprocess
 import sys
 
@@ -8,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import linearno
 from linearno.core import artifacts
 from linearno.core.device import autocast, resolve_device
 from linearno.core.errors import UserError, did_you_mean, require
@@ -54,10 +59,62 @@ def test_tensors_survive_their_file_and_a_cut_one_is_named(tmp_path):
         artifacts.read_tensors(path, how="train again")
 
 
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_every_written_file_has_the_mode_that_the_umask_asks_for(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        artifacts.write_tensors(tmp_path / "w.safetensors", {"w": torch.zeros(3)})
+        artifacts.write_tensors(tmp_path / "w.safetensors", {"w": torch.ones(3)})  # and written again
+        artifacts.write_json(tmp_path / "a.json", {})
+        artifacts.write_bytes(tmp_path / "b.bin", b"")
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(["w.safetensors", "a.json", "b.bin"], mode)
+
+
 def test_a_folder_that_cannot_be_written_is_refused_before_work(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="cannot write to"):
         artifacts.writable_folder(tmp_path / "file" / "runs")
+
+
+HOLD_AND_DIE = """
+import os, pathlib, subprocess, sys
+from linearno.core.artifacts import alone_in
+with alone_in(pathlib.Path(sys.argv[1])):
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    child = subprocess.Popen(["sleep", "60"], close_fds=False, **quiet)
+    print(child.pid, flush=True)
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_the_lock_of_a_folder_ends_with_its_process_though_a_child_lives_on(tmp_path):
+    done = subprocess.run([sys.executable, "-c", HOLD_AND_DIE, tmp_path], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    child = int(done.stdout)
+    os.kill(child, 0)  # still there
+    try:
+        with artifacts.alone_in(tmp_path), pytest.raises(UserError, match="another process is filling"):
+            artifacts.alone_in(tmp_path).__enter__()
+    finally:
+        os.kill(child, signal.SIGKILL)
+    with artifacts.alone_in(tmp_path):  # released at the end of the block
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF])
+def test_a_file_system_without_locks_is_a_warning_once(tmp_path, monkeypatch, caplog, number):
+    def flock(descriptor, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    artifacts._warn_without_lock.cache_clear()
+    for _ in range(2):
+        with artifacts.alone_in(tmp_path):
+            pass
+    assert caplog.text.count("folders cannot be locked here") == 1
 
 
 def test_cuda_that_is_not_there_is_refused_in_words():
@@ -95,6 +152,35 @@ def test_random_numbers_depend_on_seed_and_place_alone():
 
 
 def test_importing_the_library_needs_no_optional_package_and_draws_no_picture():
-    code = "import sys, linearno; print(sorted({'matplotlib', 'typer', 'rich', 'pytest'} & set(sys.modules)))"
+    code = (
+        "import sys; from linearno import *; "
+        "print(sorted({'matplotlib', 'typer', 'rich', 'pytest'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+LAZY = """
+import sys
+import linearno, linearno.cli
+assert not {"torch", "numpy", "pydantic", "typer"} & set(sys.modules), "heavy modules are imported at once"
+assert set(linearno.__all__) <= set(dir(linearno))
+assert linearno.ops.gather and "torch" in sys.modules
+from linearno import LinearNO, load
+from linearno.bundle import load as same
+assert load is same is linearno.load
+assert linearno.LinearNO is LinearNO
+try:
+    linearno.no_such_name
+except AttributeError as error:
+    print(error)
+"""
+
+
+def test_the_package_imports_pytorch_when_a_name_that_needs_it_is_used():
+    done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True)
+    assert done.stdout.strip() == "module 'linearno' has no attribute 'no_such_name'", done.stderr
+
+
+def test_every_public_name_is_found():
+    assert all(getattr(linearno, name) is not None for name in linearno.__all__)

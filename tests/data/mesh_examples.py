@@ -3,13 +3,15 @@
 import atexit
 
 import numpy as np
-import pyvista
+import pytest
 
 from linearno.core.errors import UserError
 from linearno.data.case_files import Table, case_file
 from linearno.data.case_reader import CaseReader
 from linearno.data.cases_config import CasesConfig
 from linearno.data.reader import Reader
+
+pyvista = pytest.importorskip("pyvista")  # modules that import this one are skipped without it
 
 WISH = {
     "location": "points",

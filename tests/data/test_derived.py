@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-import pyvista
 
 from tests.data.mesh_examples import ask, ball, box, plane, refusal, scattered
+
+pyvista = pytest.importorskip("pyvista")
 
 
 def derived(path, *names, **words):

@@ -3,12 +3,13 @@
 import h5py
 import numpy as np
 import pytest
-import pyvista
 
 from linearno.core.errors import UserError
 from linearno.data.cases_config import read_dataset
 from linearno.data.reader import Reader
 from tests.data.mesh_examples import WISH, ball, box
+
+pyvista = pytest.importorskip("pyvista")
 
 FILES = 2600
 TEXTS = 800

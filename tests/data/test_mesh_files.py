@@ -7,13 +7,14 @@ import time
 import h5py
 import numpy as np
 import pytest
-import pyvista
-from vtkmodules.vtkCommonCore import vtkDataArray
 
 from linearno.core.errors import UserError
 from linearno.data.mesh.wire import receive, send
 from linearno.data.reader import Reader, results_of
 from tests.data.mesh_examples import ask, ball, box, plane, refusal, scattered
+
+pyvista = pytest.importorskip("pyvista")
+vtkDataArray = pytest.importorskip("vtkmodules.vtkCommonCore").vtkDataArray
 
 
 @pytest.mark.parametrize("ending", [".vtu", ".vtk"])

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import onnx
-import onnxruntime
 import pytest
 import torch
 from torch.export.passes import move_to_device_pass
@@ -20,6 +18,8 @@ from linearno.exchange.ports import ports_of
 from linearno.training import Rollout, Task, Timed
 from tests.commands import linearno, refused
 
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
 SMALL = {"width": 16, "depth": 1, "heads": 2, "slices": 6}
 ALL = ("coords", "inputs", "outputs")
 SIZES = [

@@ -54,6 +54,7 @@ def test_another_format_is_refused(make_run, tmp_path):
     [
         ("metrics.json", "{"),
         ("metrics.json", "[1]"),
+        ("config.yaml", "a: &a [1]\nb: *a"),
         ("config.yaml", "a: [1"),
         ("config.yaml", "just words"),
         ("per_sample.csv", "sample,error\n0,1\n"),

@@ -4,7 +4,14 @@ import pytest
 import torch
 
 from linearno.solvers import euler, folded
-from linearno.solvers.kernels import small_inverse
+
+
+@pytest.fixture
+def small_inverse():
+    pytest.importorskip("triton")
+    from linearno.solvers.kernels import small_inverse
+
+    return small_inverse
 
 
 @pytest.mark.parametrize("cut", [0, 2])
@@ -34,7 +41,7 @@ def test_elimination_by_columns_agrees_with_a_dense_solver(cut, monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [1, 20, 52, 64])
-def test_the_kernel_inverts_as_lapack_does(rows):
+def test_the_kernel_inverts_as_lapack_does(rows, small_inverse):
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # there by Triton's interpreter
     matrices = torch.randn(3, rows + 1, rows + 2, device=device)[:, 1:, 2:]  # a part of larger ones
@@ -46,7 +53,7 @@ def test_the_kernel_inverts_as_lapack_does(rows):
     assert errors[0].max() < 10 * errors[1].max() + 1e-6
 
 
-def test_a_matrix_without_an_inverse_spoils_no_other():
+def test_a_matrix_without_an_inverse_spoils_no_other(small_inverse):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     matrices = torch.eye(5, device=device).repeat(3, 1, 1)
     matrices[1, 2] = matrices[1, 3]

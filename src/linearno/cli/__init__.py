@@ -1,63 +1,49 @@
-"""The command line: one file for each verb."""
+"""The command line: one file for each verb. Importing this package is cheap; the commands come with `app`."""
 
-import logging
+import signal
 import sys
 
-import typer
+from linearno.core.version import VERSION
 
-from linearno.cli import (
-    animate,
-    bench,
-    data,
-    demo,
-    doctor,
-    evaluate,
-    export,
-    gallery,
-    import_,
-    init,
-    meshes,
-    models,
-    predict,
-    recipes,
-    report,
-    reproduce,
-    results,
-    train,
-)
+TYPE_CHECKING = False  # as in linearno/__init__.py
+if TYPE_CHECKING:
+    from typer import Typer
 
-app = typer.Typer(
-    name="linearno",
-    help="Neural operators by linear attention: solve, learn, ask, look.\n\n"
-    "New here?  linearno demo, and then linearno gallery\n\n"
-    "Your own simulations:  linearno init FOLDER  →  linearno train dataset.yaml  →  "
-    "linearno predict RUN mesh.vtu\n\n"
-    "The way of a run:  linearno data generate darcy  →  linearno train darcy/linearno  →  "
-    "linearno report runs/darcy-linearno",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(demo.demo)
-app.command()(gallery.gallery)
-app.add_typer(data.app, name="data")
-app.command()(init.init)
-app.command()(train.train)
-app.command()(evaluate.evaluate)
-app.command()(predict.predict)
-app.command()(meshes.query)
-app.command()(export.export)
-app.command("import")(import_.import_)
-app.command()(report.report)
-app.command()(animate.animate)
-app.command()(models.models)
-app.command()(recipes.recipes)
-app.add_typer(reproduce.app, name="reproduce")
-app.add_typer(bench.app, name="bench")
-app.command()(results.results)
-app.command()(doctor.doctor)
+    from linearno.cli.commands import app
+
+__all__ = ["app", "main"]
 
 
 def main() -> None:
+    """Run the command that `sys.argv` asks for."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"linearno {VERSION}")
+        return
+    app = _import_app()
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _import_app() -> "Typer":
+    """Import all commands, and PyTorch with them; Ctrl-C meanwhile ends the process at once, quietly."""
+    quiet = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if quiet:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    import logging
+
+    from linearno.cli.commands import app
+
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    app()
+    if quiet:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return app
+
+
+def __getattr__(name: str) -> object:
+    if name == "app":
+        from linearno.cli.commands import app
+
+        return app
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

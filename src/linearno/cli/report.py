@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from linearno.cli.shared import console, user_errors
 from linearno.report import write_report
+from linearno.training.progress import unfinished
 
 
 def report(
@@ -26,5 +28,8 @@ def report(
         page = out or runs[0] / "report.html"
         written = write_report(runs, page, figures)
         console.print(f"report: {page}")
+        for run in runs:
+            if (message := unfinished(run)) is not None:
+                console.print(escape(message), soft_wrap=True)
         if figures is not None:
             console.print(f"figures: {len(written)} in {figures}")

@@ -2,9 +2,12 @@
 
 import hashlib
 import json
+import logging
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +17,26 @@ from safetensors.torch import save_file
 
 from linearno.core.errors import UserError, require
 
+BUSY = "another process is filling {root}; wait, or choose another folder"
+
+log = logging.getLogger(__name__)
+
 
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file, then give it its name; a failure leaves nothing behind."""
+    """Let `write` fill a temporary file, then rename it to `path`; a failure leaves nothing behind.
+
+    The file gets the mode that `open` would give it, whatever way `write` creates it.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            temporary.touch()
+            mode = temporary.stat().st_mode  # as the umask asks; safetensors makes files of mode 0600
             write(temporary)
+            if temporary.stat().st_mode != mode:
+                with suppress(OSError):  # a file system without modes
+                    temporary.chmod(stat.S_IMODE(mode))
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -97,22 +112,42 @@ def writable_folder(path: Path) -> Path:
 
 
 @contextmanager
-def alone_in(root: Path) -> Iterator[None]:
-    """Hold the folder: two processes that fill it at once would undo each other's work."""
+def alone_in(root: Path, *, busy: str = BUSY) -> Iterator[None]:
+    """Lock a folder against other processes that write to it; `busy` is the error if one has the lock.
+
+    The lock ends with this process, however it ends, and child processes do not inherit it.
+    """
+    descriptor = _lock(root, busy)
     try:
-        import fcntl
-    except ImportError:  # not on this system: the user's own care must do
-        yield
-        return
-    folder = os.open(root, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"another process is filling {root}; wait, or choose another folder") from None
         yield
     finally:
-        os.close(folder)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _lock(root: Path, busy: str) -> int | None:
+    """A descriptor that holds the lock; None where the system or the file system has no locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    descriptor = os.open(root, os.O_RDONLY)  # not inheritable, as Python opens all descriptors
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UserError(busy.format(root=root)) from None
+    except OSError as error:  # such as ENOLCK, EOPNOTSUPP, or EBADF for a folder on NFS
+        os.close(descriptor)
+        _warn_without_lock(error.strerror or str(error))
+        return None
+    return descriptor
+
+
+@cache
+def _warn_without_lock(reason: str) -> None:
+    """Warn once in a process."""
+    log.warning("folders cannot be locked here (%s): do not let two commands write to the same one", reason)
 
 
 def sha256(path: Path) -> str:

@@ -8,7 +8,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from linearno.core.artifacts import write_text
-from linearno.core.errors import UserError, did_you_mean, require
+from linearno.core.errors import UserError, brief, did_you_mean, shorten
+from linearno.core.strict_yaml import parse_yaml, read_yaml_text
 
 C = TypeVar("C", bound="Config")
 
@@ -28,13 +29,13 @@ class Config(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise UserError(one_line(error, cls)) from None
+            raise UserError(shorten(one_line(error, cls))) from None
 
 
 def one_line(error: ValidationError, config: type[BaseModel]) -> str:
     """The first complaint of pydantic as `field.path: what is wrong`."""
     first = error.errors()[0]
-    path = ".".join(str(part) for part in first["loc"])
+    path = shorten(".".join(str(part) for part in first["loc"]), 200)
     if first["type"] == "extra_forbidden":
         owner = _owner(config, first["loc"])
         known = owner.model_fields if owner else ()
@@ -43,7 +44,7 @@ def one_line(error: ValidationError, config: type[BaseModel]) -> str:
     message = message[:1].lower() + message[1:]
     if first["type"] in ("value_error", "missing"):
         return f"{path}: {message}" if path else message
-    return f"{path}: {message}, got {first['input']!r}"
+    return f"{path}: {message}, got {brief(first['input'])}"
 
 
 def _owner(config: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel] | None:
@@ -76,15 +77,12 @@ def override(config: C, changes: Iterable[str]) -> C:
 def _parse_change(change: str) -> tuple[list[str], Any]:
     path, equals, text = change.partition("=")
     if not equals:
-        raise UserError(f"--set {change}: expected FIELD=VALUE, for example training.epochs=50")
+        raise UserError(f"--set {shorten(change, 80)}: expected FIELD=VALUE, for example training.epochs=50")
     return path.strip().split("."), _parse(change, text)
 
 
 def _parse(change: str, text: str) -> Any:
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise UserError(f"--set {change}: the value is not valid YAML") from None
+    value = parse_yaml(text, f"--set {shorten(change, 80)}: the value")
     if isinstance(value, str):  # YAML 1.1 reads 1e-3 as text; nobody here means it so
         try:
             return float(value)
@@ -98,7 +96,8 @@ def _assign(values: dict[str, Any], path: list[str], value: Any) -> None:
     for depth, part in enumerate(path):
         if not isinstance(here, dict) or part not in here:
             known = here if isinstance(here, dict) else ()
-            raise UserError(f"{'.'.join(path[: depth + 1])}: no such field; {did_you_mean(part, known)}")
+            name = shorten(".".join(path[: depth + 1]), 200)
+            raise UserError(f"{name}: no such field; {did_you_mean(part, known)}")
         if depth == len(path) - 1:
             here[part] = value
         here = here[part]
@@ -124,12 +123,7 @@ def write_yaml(path: Path, config: Config) -> None:
 def yaml_values(path: Path) -> dict[str, Any]:
     """The fields of a YAML file, whatever they are: plain values, nothing that runs."""
     how = "give the path of a config.yaml that a run wrote, or of a dataset.yaml"
-    try:
-        values = yaml.safe_load(require(path, how=how).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from None
-    except (RecursionError, ValueError, OverflowError) as error:  # such as a date that is none
-        raise UserError(f"{path} is not valid YAML: {type(error).__name__}") from None
+    values = parse_yaml(read_yaml_text(path, how=how), str(path))
     if not isinstance(values, dict):
         raise UserError(f"{path} holds no configuration; expected fields and values")
     return {str(name): value for name, value in values.items()}

@@ -1,5 +1,6 @@
 """Errors that a user can mend: one line that says what was expected, what came, and what to do."""
 
+import reprlib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,6 +24,28 @@ class SampleError(UserError):
         return type(self), (self.index, self.message)
 
 
+_REPR = reprlib.Repr()
+_REPR.maxlevel = 3
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
+MAX_VALUE_LENGTH = 200  # characters of a value in a message
+MAX_MESSAGE_LENGTH = 1000  # characters of a message
+
+
+def brief(value: object) -> str:
+    """`repr(value)`, shortened to fit into a message."""
+    try:
+        text = _REPR.repr(value)
+    except ValueError:  # an integer with more digits than Python converts to text
+        text = f"a large {type(value).__name__}"
+    return shorten(text, MAX_VALUE_LENGTH)
+
+
+def shorten(text: str, length: int = MAX_MESSAGE_LENGTH) -> str:
+    """`text` in one line of at most `length` characters."""
+    line = " ".join(text[: length + 1].splitlines())
+    return line if len(text) <= length else line[: length - 1] + "…"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A clause that names the nearest known words, or all of them when none is near."""
     options = sorted(known)
@@ -35,7 +58,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def entry(kind: str, name: str, entries: Mapping[str, T]) -> T:
     """That of this name; otherwise an error that names its neighbours."""
     if name not in entries:
-        raise UserError(f"unknown {kind} {name!r}; {did_you_mean(name, entries)}")
+        raise UserError(f"unknown {kind} {brief(name)}; {did_you_mean(name, entries)}")
     return entries[name]
 
 

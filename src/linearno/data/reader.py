@@ -90,7 +90,8 @@ class Reader:
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.close()
-            command = [sys.executable, "-c", START, str(FOLDER)]
+            # -P keeps the working directory off sys.path: a pyvista.py there must not run
+            command = [sys.executable, "-P", "-c", START, str(FOLDER)]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )

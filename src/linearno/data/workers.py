@@ -18,6 +18,9 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+# PYTHONSAFEPATH: a child starts as `python -c`, which would import a numpy.py of the working directory. After
+# its start it takes over sys.path of this process, so modules next to a user's script are still found.
+CHILD_ENVIRONMENT = dict.fromkeys((*THREADS, "PYTHONSAFEPATH"), "1")
 
 
 def in_order(work: Callable[[J], R], jobs: Sequence[J], workers: int) -> Generator[R, None, None]:
@@ -28,16 +31,18 @@ def in_order(work: Callable[[J], R], jobs: Sequence[J], workers: int) -> Generat
     """
     if not jobs:
         return
-    pool = ProcessPoolExecutor(
-        min(workers, len(jobs)), multiprocessing.get_context("spawn"), _end_with_parent
-    )
+    with _for_children():  # the pool's locks start multiprocessing's resource tracker, also a Python process
+        pool = ProcessPoolExecutor(
+            min(workers, len(jobs)), multiprocessing.get_context("spawn"), _end_with_parent
+        )
     todo, others = iter(jobs), multiprocessing.active_children()
     try:
         with _for_children():
             pending = deque(pool.submit(work, job) for job in islice(todo, 2 * workers))
         while pending:
             result = pending.popleft().result()
-            pending.extend(pool.submit(work, job) for job in islice(todo, 1))
+            with _for_children():  # a submit may start another worker
+                pending.extend(pool.submit(work, job) for job in islice(todo, 1))
             yield result
     except BaseException as error:
         for child in multiprocessing.active_children():
@@ -69,8 +74,8 @@ def _end_with_parent() -> None:
 def _for_children() -> Iterator[None]:
     """Processes started inside use one thread, so that bytes do not depend on the machine's cores, and are
     deaf to Ctrl-C, which a terminal sends to all of them: the parent alone decides when they end."""
-    before = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(dict.fromkeys(THREADS, "1"))
+    before = {name: os.environ.get(name) for name in CHILD_ENVIRONMENT}
+    os.environ.update(CHILD_ENVIRONMENT)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if os.name == "posix" else None
     try:
         yield

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from jaxtyping import Float, Integer
 from numpy import ndarray
 
 from linearno.core.artifacts import read_json
 from linearno.core.errors import UserError, require
+from linearno.core.strict_yaml import parse_yaml, read_yaml_text
 from linearno.data import FieldSpec
 from linearno.training import Task
 from linearno.training.history import EpochRecord, read_history
@@ -151,11 +151,8 @@ def _by_frame(path: Path, metrics: dict[str, Any]) -> Float[ndarray, "T"] | None
 def _config(path: Path) -> tuple[str, dict[str, Any]]:
     if not path.exists():
         return "", {}
-    try:
-        text = path.read_text(encoding="utf-8")
-        values = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise UserError(f"{path} is not valid YAML; {HOW}") from None
+    text = read_yaml_text(path, how=HOW)
+    values = parse_yaml(text, str(path))
     if not isinstance(values, dict):
         raise UserError(f"{path} holds no configuration; expected fields and values")
     return text, values
