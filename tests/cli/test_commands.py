@@ -145,7 +145,7 @@ def part(tiny_config, tmp_path_factory):
 
 
 def test_a_run_that_is_not_trained_to_the_end_says_so_and_how_to_continue(part, tiny_config, tmp_path):
-    command = f"linearno train '{part}/config.yaml' --out '{part}'"
+    command = f"linearno train '{part}'"
     message = f"{part} is not trained to the end: 2 of 3 epochs are done; continue: {command}"
     question = tmp_path / "question.npz"
     np.savez(question, coeff=np.ones((33, 33)))
@@ -274,7 +274,6 @@ class TestBadInput:
                 ["train", "darcy/linearno", "--set", "data.name=dracy"],
                 "unknown dataset 'dracy'; did you mean 'darcy'",
             ),
-            (["train", "darcy/linearno", "--set", "model.heads=7"], "width=128 is not a multiple of heads=7"),
             (["train", "nowhere.yaml"], "nowhere.yaml does not exist"),
             (["models", "linearon"], "unknown model 'linearon'; did you mean 'linearno'"),
             (["recipes", "darci/linearno"], "unknown recipe 'darci/linearno'; did you mean 'darcy/linearno'"),
@@ -285,6 +284,11 @@ class TestBadInput:
     def test_is_answered_in_one_line(self, args, message):
         assert message in refused(*args)
 
+    def test_settings_that_do_not_fit_together(self, tiny, tmp_path):
+        change = [*tiny, "--set", "model.heads=7", "--out", tmp_path / "run"]
+        assert "width=16 is not a multiple of heads=7" in refused("train", "darcy/linearno", *change)
+        assert not (tmp_path / "run").exists()
+
     def test_cuda_asked_for_and_absent(self, tiny, tmp_path):
         if torch.cuda.is_available():
             assert "this machine has" in refused("train", "darcy/linearno", *tiny, "--device", "cuda:99")
@@ -294,7 +298,7 @@ class TestBadInput:
         assert not (tmp_path / "run").exists()
 
     def test_a_folder_that_is_no_run(self, tmp_path):
-        assert "config.yaml does not exist" in refused("evaluate", tmp_path)
+        assert "model.json does not exist" in refused("evaluate", tmp_path)
         assert "model.json does not exist" in refused("predict", tmp_path, tmp_path / "q.npz")
 
     def test_a_run_of_another_version(self, tiny_run, tmp_path):

@@ -6,15 +6,18 @@ from typing import Annotated
 import typer
 
 from linearno.bundle import load
+from linearno.bundle_files import HOW
 from linearno.cli.shared import DeviceOption, ImportOption, RunArgument, console, user_errors
 from linearno.core.artifacts import alone_in
 from linearno.core.config import override
-from linearno.core.errors import UserError
+from linearno.core.errors import UserError, require
 from linearno.data import metric_title
 from linearno.experiment import evaluate as evaluate_run
 from linearno.experiment import open_run, open_splits
 from linearno.models import import_definitions
 from linearno.training.progress import unfinished
+
+BUSY = "another process is training or evaluating in {root}; wait until it ends"
 
 
 def evaluate(
@@ -29,12 +32,11 @@ def evaluate(
     """
     with user_errors():
         import_definitions(imports or [])
-        if (message := unfinished(run, extended=True)) is not None:
-            raise UserError(message)
-        bundle = load(run, device)
-        config = open_run(run)
-        data = config.data if root is None else override(config.data, [f"root={root}"])
-        with alone_in(run, busy="another process is training or evaluating in {root}; wait until it ends"):
+        with alone_in(require(run, how=HOW), busy=BUSY):
+            if (message := unfinished(run, extended=True)) is not None:
+                raise UserError(message)
+            bundle, config = load(run, device), open_run(run)
+            data = config.data if root is None else override(config.data, [f"root={root}"])
             metrics = evaluate_run(bundle, config, open_splits(data), run)
         metric = metrics["metric"]
         error = metrics[metric]

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from linearno.cli.shared import RunArgument, console, user_errors
+from linearno.cli.shared import ImportOption, RunArgument, console, user_errors
 from linearno.exchange import FORMATS, TOLERANCE, Exported, export_run
+from linearno.models import import_definitions
 
 
 class FormatName(StrEnum):
@@ -24,6 +25,7 @@ def export(
     tolerance: Annotated[
         float, typer.Option(min=0, help="largest difference from the model, as a share of the largest value")
     ] = TOLERANCE,
+    imports: ImportOption = None,
 ) -> None:
     """Write a trained model as one file that runs without linearno, and print three lines that run it.
 
@@ -40,6 +42,7 @@ def export(
     For torch alone:  linearno export runs/elasticity-linearno --format torch -o stress.pt2
     """
     with user_errors():
+        import_definitions(imports or [])
         path = out or run / f"model{FORMATS[format].ending}"
         _say(export_run(run, path, format.value, tolerance=tolerance), tolerance)
 

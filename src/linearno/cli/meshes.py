@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from linearno.bundle import load
-from linearno.cli.shared import DeviceOption, RunArgument, console, progress_bar, user_errors
+from linearno.cli.shared import DeviceOption, ImportOption, RunArgument, console, progress_bar, user_errors
 from linearno.core.artifacts import writable_folder, write_text
 from linearno.core.errors import UserError
 from linearno.data import FieldSpec
@@ -20,6 +20,7 @@ from linearno.data.cases_config import CasesConfig
 from linearno.data.mesh.opened import ENDINGS
 from linearno.data.reader import Reader
 from linearno.experiment import open_run
+from linearno.models import import_definitions
 from linearno.serve.meshes import (
     Answer,
     MeshModel,
@@ -196,6 +197,7 @@ def query(
     given: GivenOption = None,
     tolerate: TolerateOption = "",
     device: DeviceOption = "auto",
+    imports: ImportOption = None,
 ) -> None:
     """Ask a trained model about a case at any points, such as probes, in physical units.
 
@@ -209,6 +211,7 @@ def query(
     Observed: linearno query runs/burgers20-linearno seen.npz --points places.csv
     """
     with user_errors():
+        import_definitions(imports or [])
         if out.suffix.lower() != ".csv":
             raise UserError(f"{out}: the answers are written as a .csv file")
         if completes(run):

@@ -15,9 +15,10 @@ from linearno.cli.meshes import (
     is_mesh_question,
     predict_meshes,
 )
-from linearno.cli.shared import DeviceOption, RunArgument, console, progress_bar, user_errors
+from linearno.cli.shared import DeviceOption, ImportOption, RunArgument, console, progress_bar, user_errors
 from linearno.core.durations import format_duration
 from linearno.data.arrays import Question, read_question, require_array_file, write_arrays
+from linearno.models import import_definitions
 from linearno.training import Completion, Timed
 
 
@@ -46,6 +47,7 @@ def predict(
     ] = False,
     tolerate: TolerateOption = "",
     device: DeviceOption = "auto",
+    imports: ImportOption = None,
 ) -> None:
     """Predict the outputs for every sample of a file, in physical units.
 
@@ -68,6 +70,7 @@ def predict(
     Large:    linearno predict runs/elasticity-linearno big.npz --memory 8GB
     """
     with user_errors():
+        import_definitions(imports or [])
         if is_mesh_question(question, run):
             how = How(given or [], skip_bad, tolerate, memory, device)
             return predict_meshes(run, question, out, how)
