@@ -65,7 +65,7 @@ def gather_on(
 
         inside = None if _crowded(x, weight) else project
         flat = None if value is None else _flat(value.to(x.dtype))
-        scale = _scale(x, scale)
+        scale, bias = _scale(x, scale), None if bias is None else bias.contiguous()
         leaves = note_joint_use(weight, scale, bias, inside)
         top, total, mean, same = FusedGather.apply(
             _flat(x), flat, weight, scale, bias, inside, score, *_packed(x, segments), leaves
@@ -107,7 +107,7 @@ def scatter(
         from linearno.ops.fused import FusedScatter
 
         slices = state.value.reshape(-1, *state.value.shape[-3:]).float().contiguous()
-        scale = _scale(x, scale)
+        scale, bias = _scale(x, scale), None if bias is None else bias.contiguous()
         leaves = note_joint_use(weight, scale, bias)
         out = FusedScatter.apply(_flat(x), weight, scale, bias, slices, *_packed(x, segments, state), leaves)
         return out.view(*x.shape[:-1], -1)
@@ -183,7 +183,7 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def _scale(x: Tensor, scale: Tensor | None) -> Tensor:
-    return lent_ones(x, x.shape[-2]) if scale is None else scale.float()
+    return lent_ones(x, x.shape[-2]) if scale is None else scale.float().contiguous()
 
 
 def _per_head(
