@@ -84,7 +84,9 @@ def gather_on(
         weight, bias = _per_head(x, weight, scale, bias)
         gather_all = gather_whole if torch.compiler.is_exporting() else BlockGather.apply
         state = State(*gather_all(x, x if value is None else value, weight, bias, score))
-    return x, state if project is None else state._replace(value=state.value @ project)
+    if project is None:
+        return x, state
+    return x, state._replace(value=state.value @ project.to(state.value.dtype))
 
 
 def scatter(
