@@ -8,10 +8,12 @@ make them again block by block, so training keeps no N×M tensor either.
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from linearno.core.errors import UserError
 from linearno.ops.beside import note_joint_use
@@ -82,7 +84,7 @@ def gather_on(
         return x, State(*(torch.cat(parts) for parts in zip(*states, strict=True)))
     else:
         weight, bias = _per_head(x, weight, scale, bias)
-        gather_all = gather_whole if torch.compiler.is_exporting() else BlockGather.apply
+        gather_all = _traced(gather_whole) if _at_once() else BlockGather.apply
         state = State(*gather_all(x, x if value is None else value, weight, bias, score))
     if project is None:
         return x, state
@@ -123,8 +125,21 @@ def scatter(
     if normaliser is not None:  # exp(score − max) / sum is exp of a score with a shifted bias
         shift = normaliser.max + normaliser.sum.log()
         bias = bias - shift if bias is not None else -shift
-    scatter_all = scatter_block if torch.compiler.is_exporting() else BlockScatter.apply
+    scatter_all = _traced(scatter_block) if _at_once() else BlockScatter.apply
     return scatter_all(x, weight, bias, state.value, normaliser is None)
+
+
+def _at_once() -> bool:
+    """Whether all points are one block. Exported graphs cannot count blocks, and compilers cannot trace how
+    blocks are differentiated."""
+    return torch.compiler.is_exporting() or (torch.compiler.is_compiling() and torch.is_grad_enabled())
+
+
+def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """In compiled training the N×M scores are recomputed in the backward pass, not kept."""
+    if torch.compiler.is_exporting():
+        return function
+    return partial(checkpoint, function, use_reentrant=False, preserve_rng_state=False)
 
 
 def by_segment(
