@@ -1,5 +1,6 @@
 """What only a CUDA device has: events, peak memory, replayed graphs."""
 
+import copy
 import gc
 import inspect
 import weakref
@@ -121,3 +122,22 @@ def test_two_models_train_side_by_side_between_captures_as_each_alone():
             gc.collect()
             torch.cuda.empty_cache()
     assert both == [pytest.approx(found, rel=1e-6) for found in alone]
+
+
+def test_a_captured_step_is_captured_again_after_moments_were_loaded():
+    """The optimizer moves weights and moments to new memory, which a graph captured before does not know."""
+    curves = []
+    for capture in (True, False):
+        work, losses, saved = our_step(CASE, CUDA, "fp32", capture=capture), [], {}
+        state = inspect.getclosurevars(work).nonlocals["state"]
+        for place in range(14):
+            if place == 6:
+                state.optimizer.load_state_dict(saved)
+                gc.collect()
+                torch.cuda.empty_cache()
+            work()
+            losses.append(state.losses[0].item())
+            if place == 1:
+                saved = copy.deepcopy(state.optimizer.state_dict())
+        curves.append(losses)
+    assert curves[0] == pytest.approx(curves[1], rel=1e-5)

@@ -40,9 +40,9 @@ def cuda(monkeypatch):
     seen.default = seen.current
 
     class Graph:
-        def capture_begin(self, pool, capture_error_mode):
+        def capture_begin(self, pool, capture_error_mode, **checks):
             assert not gc.isenabled()
-            seen.events.append(("begin", pool, capture_error_mode))
+            seen.events.append(("begin", pool, capture_error_mode, *checks))
 
         def capture_end(self):
             seen.events.append("end")
@@ -154,6 +154,12 @@ def test_after_an_error_stream_and_collector_are_as_before(cuda):
     assert cuda.events[-1] == "end"
     assert cuda.current is cuda.default
     assert gc.isenabled()
+
+
+def test_the_environment_asks_pytorch_to_check_that_inputs_are_alive(cuda, monkeypatch):
+    monkeypatch.setenv("LINEARNO_CHECK_CAPTURES", "1")
+    capture(lambda: None, stream=Stream())
+    assert ("begin", None, "global", "check_input_liveness") in cuda.events
 
 
 def test_captures_of_two_threads_take_turns(cuda):

@@ -5,6 +5,7 @@ the allocator and its compiled kernels may be unloaded, while the graph still us
 """
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import RLock
@@ -14,6 +15,9 @@ import torch
 
 Result = TypeVar("Result")
 
+CHECK = (
+    "LINEARNO_CHECK_CAPTURES"  # 1 in the environment: a replay fails if an input is dead (PyTorch 2.13 on)
+)
 _ONE_CAPTURE = RLock()  # PyTorch allows one capture at a time in a process
 
 
@@ -77,7 +81,8 @@ def capture(
 
 def _record(graph: torch.cuda.CUDAGraph, function: Callable[[], Result], pool: Any, mode: str) -> Result:
     """Capture on the current stream. After an error the capture is ended, and the error is raised."""
-    graph.capture_begin(pool=pool, capture_error_mode=mode)
+    checks: dict[str, Any] = {"check_input_liveness": True} if os.environ.get(CHECK) == "1" else {}
+    graph.capture_begin(pool=pool, capture_error_mode=mode, **checks)
     try:
         result = function()
     except BaseException:
