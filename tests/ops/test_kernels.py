@@ -153,6 +153,27 @@ def test_values_of_their_own_and_biases_are_too(psi):
     agrees(work, leaves, floor=2**-21)
 
 
+@pytest.mark.parametrize("view", ["columns", "rows", "expanded"])
+def test_weights_that_are_parts_of_larger_ones_and_expanded_scales_are_read_and_differentiated(view):
+    """Kernels get addresses: they must neither read nor write by the strides of another tensor."""
+
+    def work(x, weight, scale, bias, project):
+        weight = {
+            "columns": weight[:, ::2],
+            "rows": weight[3:11, :7],
+            "expanded": weight[:1, :7].expand(8, 7),
+        }[view]
+        if len(weight) != 8:
+            weight = weight[:8]
+        state = gather(x, weight, scale.expand(2), bias=bias[::3], project=project[::2, 1:6])
+        return scatter(x, weight, scale.expand(2), state, bias=bias[::3])
+
+    leaves = [draw(1, 33, 2, 8), draw(11, 14), draw(1), draw(21), draw(16, 9)]
+    cotangent = draw(1, 33, 2, 5)
+    plain, fused = (run(work, leaves, cotangent, how=how) for how in ("plain", "kernel"))
+    torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-4)
+
+
 def test_scores_of_ten_thousand_neither_overflow_nor_lose_the_maximum():
     x, w = draw(1, 150, 2, 16), draw(16, 20, scale=1e4)
     for score in ("linear", "log_softmax"):

@@ -128,3 +128,14 @@ def test_ones_in_place_of_temperatures_are_made_once_for_all_layers_and_steps():
         torch.testing.assert_close(lent_ones(x, 4), torch.ones(4))
     torch.testing.assert_close(lent_ones(x, 8), torch.ones(8))
     assert lent_ones(x, 8) is not first  # lent no longer
+
+
+def test_a_step_captured_before_weights_or_moments_moved_is_known_to_be_stale():
+    model, optimizer = build("kernel", TrainingConfig())
+    layouts = [optimizer.layout]
+    for _ in range(2):
+        steps(model, optimizer, OneCycleLR(optimizer, 1e-2, total_steps=9), 2)
+        layouts.append(optimizer.layout)
+    assert layouts[0] != layouts[1] == layouts[2]
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert optimizer.layout not in layouts

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from linearno.core.cuda_graph import capture
 from linearno.core.device import Precision, set_matmul_precision
 
 Work = Callable[[], None]
@@ -183,16 +184,7 @@ def _status(field: str) -> float:
 
 def graphed(work: Work, device: torch.device, warmup: int = 3) -> Work:
     """`work` captured once as a CUDA graph: each call replays it, on the same memory."""
-    with torch.cuda.device(device):
-        side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(warmup):
-                work()
-        torch.cuda.current_stream().wait_stream(side)
-        with torch.cuda.graph(graph, stream=side):
-            work()
-    return graph.replay
+    return capture(work, stream=torch.cuda.Stream(device), warmup=warmup)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,10 @@ class UnifiedPosition(nn.Module):
 
     def forward(self, points: Float[Tensor, "*B N X"]) -> Float[Tensor, "*B N R"]:
         # differences, not products: a distance of zero stays zero, and so does its gradient
-        return torch.cdist(points, self.references, compute_mode="donot_use_mm_for_euclid_dist")
+        kind = torch.promote_types(points.dtype, torch.float32)  # PyTorch has no distances of half precision
+        references = self.references.to(kind)
+        found = torch.cdist(points.to(kind), references, compute_mode="donot_use_mm_for_euclid_dist")
+        return found.to(points.dtype)
 
 
 def unit_grid(grid: tuple[int, ...]) -> Float[Tensor, "N X"]:

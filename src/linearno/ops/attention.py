@@ -42,11 +42,12 @@ def self_attention(
     value: Float[Tensor, "D D"],
 ) -> Float[Tensor, "*batch M D"]:
     """softmax(S q (S k)ᵀ / √D) S v among the slices of each head; the maps are (out, in)."""
-    if _mixes_by_kernel(slices):
+    if _mixes_by_kernel(slices, query):
         from linearno.ops.fused import FusedMix
 
         narrow = computes_in(slices) == torch.bfloat16
         return FusedMix.apply(slices, None, None, query, key, value, 0.0, narrow)
+    query, key, value = (weight.to(slices.dtype) for weight in (query, key, value))  # states may be wider
     scores = linear(slices, query) @ linear(slices, key).mT / math.sqrt(slices.shape[-1])
     return scores.softmax(dim=-1) @ linear(slices, value)
 
@@ -60,7 +61,7 @@ def self_attention_of_means(
     value: Float[Tensor, "D D"],
 ) -> Slices:
     """`self_attention` of a state's `slice_means`, by one kernel where there is one for both."""
-    if psi == "sum" and eps and _mixes_by_kernel(state.value):
+    if psi == "sum" and eps and _mixes_by_kernel(state.value, query):
         from linearno.ops.fused import FusedMix
 
         narrow = computes_in(state.value) == torch.bfloat16
@@ -68,10 +69,10 @@ def self_attention_of_means(
     return self_attention(slice_means(state, psi, eps), query, key, value)
 
 
-def _mixes_by_kernel(slices: Tensor) -> bool:
+def _mixes_by_kernel(slices: Tensor, weight: Tensor) -> bool:
     refusal = None
-    if slices.dtype != torch.float32:
-        refusal = f"slices are {slices.dtype}, not float32"
+    if {slices.dtype, weight.dtype} != {torch.float32}:
+        refusal = f"slices are {slices.dtype} and weights {weight.dtype}, not float32"
     elif slices.shape[-2] > MOST_MIXED:
         refusal = f"the kernel mixes up to {MOST_MIXED} slices, not {slices.shape[-2]}"
     return not torch.compiler.is_compiling() and takes_kernel("slice mix", slices, refusal)

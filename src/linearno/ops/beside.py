@@ -59,6 +59,13 @@ class Side:
         self.uses.clear()
         self.waiting.clear()
 
+    def end(self) -> None:
+        """Wait for all work, and forget the pass: after an error, too."""
+        self.open = False
+        self.wait()
+        self.uses.clear()
+        self.waiting.clear()
+
     def start(
         self, work: Callable[[], tuple[Any, ...]], read: tuple[Tensor, ...], *, first: bool
     ) -> tuple[Any, ...]:
@@ -84,9 +91,10 @@ class Side:
         self, stream: torch.cuda.Stream, work: Callable[[], tuple[Any, ...]], read: tuple[Tensor, ...]
     ) -> tuple[Any, ...]:
         with torch.cuda.stream(stream):
-            result = work()
-            self.pieces.append(Piece(stream, stream.record_event(), read))
-        return result
+            try:
+                return work()
+            finally:  # after an error too: kernels that were launched still read these tensors
+                self.pieces.append(Piece(stream, stream.record_event(), read))
 
     def _wait_for_first(self) -> None:
         self.pieces.popleft().done.wait(torch.cuda.current_stream(self.device))
@@ -142,8 +150,7 @@ def weights_beside(device: torch.device) -> Iterator[None]:
         yield
         assert not side.waiting, "a parameter was used more often than its gradient came back"
     finally:
-        side.open = False
-        side.wait()
+        side.end()
 
 
 def note_use(*inputs: Tensor | None) -> Leaves:

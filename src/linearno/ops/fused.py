@@ -120,8 +120,9 @@ class FusedMix(torch.autograd.Function):
 
         heads = slices.reshape(-1, *slices.shape[-2:]).contiguous()
         total, top = (None if part is None else part.contiguous() for part in (total, top))
-        ctx.save_for_backward(heads, total, top, query, key, value)
         ctx.leaves, ctx.eps, ctx.narrow = note_use(query, key, value), eps, narrow
+        query, key, value = (part.contiguous() for part in (query, key, value))
+        ctx.save_for_backward(heads, total, top, query, key, value)
         return mix_forward(heads, total, top, query, key, value, eps, narrow).view(slices.shape)
 
     @staticmethod

@@ -51,13 +51,13 @@ class Stream(NamedTuple):
     offset: Float[Tensor, "W"] | None = None
 
     def close(self) -> Features:
-        """The sum, never in bf16."""
-        parts = [part for part in (self.made, self.offset) if part is not None]
-        h = self.h.float() if parts or self.h.dtype == torch.bfloat16 else self.h
+        """The sum, in float32 where the stream was rounded to bf16."""
+        h = self.h
         if self.rest is not None:
-            bits = (self.h.detach().view(torch.int16).int() << 16) + (self.rest.int() << 8)
-            h = h + (bits.view(torch.float32) - h.detach())
-        return sum((part.float() for part in parts), start=h)
+            bits = (h.detach().view(torch.int16).int() << 16) + (self.rest.int() << 8)
+            h = h.float() + (bits.view(torch.float32) - h.detach().float())
+        parts = [part for part in (self.made, self.offset) if part is not None]
+        return sum((part.to(h.dtype) for part in parts), start=h)
 
     @property
     def made(self) -> Features | None:

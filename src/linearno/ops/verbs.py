@@ -8,10 +8,12 @@ make them again block by block, so training keeps no N×M tensor either.
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from linearno.core.errors import UserError
 from linearno.ops.beside import note_joint_use
@@ -65,7 +67,7 @@ def gather_on(
 
         inside = None if _crowded(x, weight) else project
         flat = None if value is None else _flat(value.to(x.dtype))
-        scale = _scale(x, scale)
+        scale, bias = _scale(x, scale), None if bias is None else bias.contiguous()
         leaves = note_joint_use(weight, scale, bias, inside)
         top, total, mean, same = FusedGather.apply(
             _flat(x), flat, weight, scale, bias, inside, score, *_packed(x, segments), leaves
@@ -82,9 +84,11 @@ def gather_on(
         return x, State(*(torch.cat(parts) for parts in zip(*states, strict=True)))
     else:
         weight, bias = _per_head(x, weight, scale, bias)
-        gather_all = gather_whole if torch.compiler.is_exporting() else BlockGather.apply
+        gather_all = _traced(gather_whole) if _at_once() else BlockGather.apply
         state = State(*gather_all(x, x if value is None else value, weight, bias, score))
-    return x, state if project is None else state._replace(value=state.value @ project)
+    if project is None:
+        return x, state
+    return x, state._replace(value=state.value @ project.to(state.value.dtype))
 
 
 def scatter(
@@ -107,7 +111,7 @@ def scatter(
         from linearno.ops.fused import FusedScatter
 
         slices = state.value.reshape(-1, *state.value.shape[-3:]).float().contiguous()
-        scale = _scale(x, scale)
+        scale, bias = _scale(x, scale), None if bias is None else bias.contiguous()
         leaves = note_joint_use(weight, scale, bias)
         out = FusedScatter.apply(_flat(x), weight, scale, bias, slices, *_packed(x, segments, state), leaves)
         return out.view(*x.shape[:-1], -1)
@@ -121,8 +125,21 @@ def scatter(
     if normaliser is not None:  # exp(score − max) / sum is exp of a score with a shifted bias
         shift = normaliser.max + normaliser.sum.log()
         bias = bias - shift if bias is not None else -shift
-    scatter_all = scatter_block if torch.compiler.is_exporting() else BlockScatter.apply
+    scatter_all = _traced(scatter_block) if _at_once() else BlockScatter.apply
     return scatter_all(x, weight, bias, state.value, normaliser is None)
+
+
+def _at_once() -> bool:
+    """Whether all points are one block. Exported graphs cannot count blocks, and compilers cannot trace how
+    blocks are differentiated."""
+    return torch.compiler.is_exporting() or (torch.compiler.is_compiling() and torch.is_grad_enabled())
+
+
+def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """In compiled training the N×M scores are recomputed in the backward pass, not kept."""
+    if torch.compiler.is_exporting():
+        return function
+    return partial(checkpoint, function, use_reentrant=False, preserve_rng_state=False)
 
 
 def by_segment(
@@ -183,7 +200,7 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def _scale(x: Tensor, scale: Tensor | None) -> Tensor:
-    return lent_ones(x, x.shape[-2]) if scale is None else scale.float()
+    return lent_ones(x, x.shape[-2]) if scale is None else scale.float().contiguous()
 
 
 def _per_head(

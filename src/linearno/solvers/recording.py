@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from linearno.core.cuda_graph import capture
+
 log = logging.getLogger(__name__)
 
 Step = Callable[[], None]
@@ -13,7 +15,7 @@ Step = Callable[[], None]
 
 def recorded(step: Step, state: Sequence[Tensor], *, fuse: Sequence[Tensor] = ()) -> Step:
     """A call that is step(), which changes `state` in place. On CUDA it replays a graph, which reads and
-    writes where all that `step` uses lies now, so it must outlive the replays.
+    writes the memory that `step` uses now; the call keeps `step` alive.
 
     With `fuse`, all of that which has an axis of samples, in front, PyTorch's compiler makes a few loops or
     kernels of many. It takes up to a minute, once for all numbers of samples from two on; other sizes become
@@ -21,26 +23,17 @@ def recorded(step: Step, state: Sequence[Tensor], *, fuse: Sequence[Tensor] = ()
     """
     device, before = state[0].device, [tensor.clone() for tensor in state]
     if device.type == "cuda":
-        with torch.cuda.device(device):
-            step = _replayed(step, fuse)
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.device(device), torch.cuda.stream(stream):
+            step = _fused(step, fuse) if fuse else step
+        torch.cuda.current_stream(device).wait_stream(stream)
+        step = capture(step, stream=stream, warmup=1)
     elif fuse:
         step = _fused(step, fuse)
     for tensor, value in zip(state, before, strict=True):
         tensor.copy_(value)
     return step
-
-
-def _replayed(step: Step, fuse: Sequence[Tensor]) -> Step:
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):  # plans and workspaces are made now: none can be while recording
-        step = _fused(step, fuse) if fuse else step
-        step()
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
 
 
 def _fused(step: Step, batched: Sequence[Tensor]) -> Step:

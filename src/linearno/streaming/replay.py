@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
+from linearno.core.cuda_graph import CapturedFunction, capture
 from linearno.ops.choice import chosen
 
 MOST = 32  # recordings of a model; the one that was asked for longest ago goes first
@@ -22,11 +23,10 @@ Work = Callable[..., tuple[Tensor, ...]]
 
 
 class Recording(NamedTuple):
-    """A graph, where it reads, and where it writes what it gives."""
+    """A captured work, and the tensors that it reads its arguments from."""
 
-    graph: torch.cuda.CUDAGraph
+    replay: CapturedFunction[tuple[Tensor, ...]]
     given: list[Tensor]
-    found: tuple[Tensor, ...]
 
 
 class Replays:
@@ -35,7 +35,6 @@ class Replays:
     def __init__(self, device: torch.device, weights: tuple[int, ...]):
         self.stream, self.lock = torch.cuda.Stream(device), Lock()
         self.done = torch.cuda.Event()  # the last replay, and that what it gave was taken
-        self.pool = torch.cuda.graph_pool_handle()
         self.recordings: OrderedDict[Hashable, Recording | None] = OrderedDict()  # None: computed once
         self.weights = weights  # where they are
         self.places: WeakValueDictionary[Hashable, Tensor] = WeakValueDictionary()
@@ -56,8 +55,7 @@ class Replays:
                 self.recordings.popitem(last=False)
             if recording is not None:
                 torch._foreach_copy_(recording.given, list(given))
-                recording.graph.replay()
-                taken = tuple(part.clone() for part in recording.found)
+                taken = tuple(part.clone() for part in recording.replay())
                 self.done.record(here)
                 return taken
         return work(*given)
@@ -65,17 +63,17 @@ class Replays:
     def _record(self, work: Work, given: tuple[Tensor, ...]) -> Recording:
         held = [self._place(number, part) for number, part in enumerate(given)]
         torch._foreach_copy_(held, list(given))
-        graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.stream.device)
-        self.stream.wait_stream(here)
-        with torch.cuda.stream(self.stream), _casts_of_its_own():
-            work(*held)  # libraries set themselves up for this stream
-            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-            try:
-                found = work(*held)
-            finally:
-                graph.capture_end()
-        here.wait_stream(self.stream)
-        return Recording(graph, held, found)
+        pool = next((known.replay.pool for known in self.recordings.values() if known is not None), None)
+        with _casts_of_its_own():
+            replay = capture(
+                lambda: work(*held),
+                stream=self.stream,
+                pool=pool,
+                warmup=1,
+                concurrent=True,
+                keep_alive=held,  # not `work`, which holds the model and a mesh of any size
+            )
+        return Recording(replay, held)
 
     def _place(self, number: int, like: Tensor) -> Tensor:
         """Where the recordings read their part of that number, if it is like this one."""

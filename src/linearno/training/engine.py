@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from linearno.core.cuda_graph import CapturedFunction, capture
 from linearno.core.randomness import torch_generator
 from linearno.data.benchmark import FieldData
 from linearno.data.sample import Batch
@@ -34,12 +35,12 @@ WARM_UP = 3  # eager steps before a capture: libraries set themselves up
 
 
 class Recorded(NamedTuple):
-    """A step as a graph: where it reads, and what it gives. Graphs use the same memory one after another."""
+    """A captured step, and the tensors that it reads its batch from. Graphs use the same memory one after
+    another."""
 
-    graph: torch.cuda.CUDAGraph
+    step: CapturedFunction[tuple[Tensor, Tensor]]
     samples: Tensor
     drawn: Drawn
-    result: tuple[Tensor, Tensor]
 
 
 class Engine:
@@ -86,6 +87,7 @@ class Engine:
         narrow = cuda and config.precision == "bf16"
         self.casts = Casts(state.model.parameters(), torch.bfloat16) if narrow else None
         self._recorded: dict[int, Recorded] = {}  # by the samples of a step
+        self._layout: int | None = None  # of the optimizer's memory in those
         self._done: Counter[int] = Counter()
         self.steps = 0  # taken by this engine
         self._times: deque[float] = deque(maxlen=RECENT_STEPS)  # when the last steps began
@@ -153,6 +155,9 @@ class Engine:
 
     def _way(self, index: Tensor, drawn: Drawn) -> Callable[[], tuple[Tensor, Tensor]]:
         samples = len(index)
+        if self._recorded and self._layout != getattr(self.state.optimizer, "layout", None):
+            self._recorded.clear()  # they write to memory that the weights have left
+            self._done.clear()
         if not self.capture or self._done.total() < WARM_UP or not self._done[samples]:
             if self.ahead and not self._done:
                 compile_ahead(lambda: self._change(index, drawn), self.state.device)
@@ -192,16 +197,19 @@ class Engine:
     def _record(self, index: Tensor, drawn: Drawn) -> Recorded:
         index, drawn = index.clone(), None if drawn is None else drawn.clone()
         self.state.optimizer.zero_grad(set_to_none=True)
-        graph = torch.cuda.CUDAGraph()
-        pool = next(iter(self._recorded.values())).graph.pool() if self._recorded else None
-        with torch.cuda.graph(graph, pool=pool, stream=self.stream):
-            result = self._eager(index, drawn)
+        assert self.stream is not None
+        step = capture(
+            lambda: self._eager(index, drawn),
+            stream=self.stream,
+            pool=next(iter(self._recorded.values())).step.pool if self._recorded else None,
+            keep_alive=(self.state, self.scaler, self.data, self.loss, self.casts, index, drawn),  # no cycle
+        )
+        self._layout = getattr(self.state.optimizer, "layout", None)
         log.info("the training step of %d samples is captured as a CUDA graph", len(index))
-        return Recorded(graph, index, drawn, result)
+        return Recorded(step, index, drawn)
 
-    def _replay(self, step: Recorded, index: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
-        step.samples.copy_(index)
-        if drawn is not None and step.drawn is not None:
-            step.drawn.copy_(drawn)
-        step.graph.replay()
-        return step.result
+    def _replay(self, recorded: Recorded, index: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
+        recorded.samples.copy_(index)
+        if drawn is not None and recorded.drawn is not None:
+            recorded.drawn.copy_(drawn)
+        return recorded.step()

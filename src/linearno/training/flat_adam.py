@@ -29,6 +29,7 @@ class FlatAdam(Optimizer):
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self.decoupled, self.clip = decoupled, clip
         self.norm: Tensor | None = None  # of the last step's gradient, before clipping
+        self.layout = 0  # number of times weights or moments were moved: a step captured before is stale
         self._steps = torch.zeros(())
         self._used: list[nn.Parameter] = []
 
@@ -82,6 +83,7 @@ class FlatAdam(Optimizer):
                 second.copy_(moments["exp_avg_sq"])
             self.state[weight] = {"step": self._steps, "exp_avg": first, "exp_avg_sq": second}
         self._used = used
+        self.layout += 1
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Also the state of PyTorch's own Adam."""
@@ -89,6 +91,7 @@ class FlatAdam(Optimizer):
         counts = [float(moments["step"]) for moments in self.state.values()]
         self._steps.fill_(max(counts, default=0.0))
         self._used = []  # the next step flattens what was loaded
+        self.layout += 1
 
 
 def _line(weight: nn.Parameter) -> Tensor:

@@ -109,7 +109,8 @@ def _errors(
         return mean((prediction - truth).square().flatten(1))
     kinds = {prediction.dtype, truth.dtype}
     refusal = None if kinds == {torch.float32} else f"fields are {kinds}"
-    if takes_kernel("loss", prediction, "points are spread over processes" if is_sharded() else refusal):
+    refusal = "points are spread over processes" if is_sharded() else refusal
+    if not torch.compiler.is_compiling() and takes_kernel("loss", prediction, refusal):
         return FusedRelativeError.apply(
             prediction.contiguous(), truth.contiguous(), grid, config.gradient_weight
         )

@@ -116,6 +116,7 @@ def _back(
 
 def loss_forward(p: Tensor, y: Tensor, grid: tuple[int, int] | None, weight: float) -> tuple[Tensor, Tensor]:
     """(errors (B,), factors (B, 3)) of fields (B, N, C)."""
+    assert p.shape == y.shape  # the kernel reads both by one size
     samples, size = len(p), p[0].numel()
     rows, columns = grid or (1, 1)
     blocks = -(-size // BLOCK)

@@ -133,7 +133,7 @@ def _add_parts(
 @triton.jit
 def _weight_back(
     sum_ptr, d_map_part_ptr, weight_ptr, scale_ptr, bias_ptr,
-    d_weight_ptr, d_scale_ptr, d_bias_ptr, d_map_ptr, batch, WD, WM, LE, LF,
+    d_weight_ptr, d_scale_ptr, d_bias_ptr, d_map_ptr, batch, WD, WM, GD, GM, LE, LF,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, MAP: tl.constexpr, F: tl.constexpr,
     BIASED: tl.constexpr, BLOCKS: tl.constexpr, MAPS: tl.constexpr,
     BH: tl.constexpr, BS: tl.constexpr, BW: tl.constexpr,
@@ -141,7 +141,8 @@ def _weight_back(
     """From each head's Σ_n x ∂score and Σ_n ∂score: the gradients of weight, bias, scale, and of the map.
 
     Programs 0 … BLOCKS−1 take weight and bias, the next MAPS the map, the last H a head's scale each:
-    ∂scale = ⟨w, Σ x ∂score⟩ + ⟨bias, Σ ∂score⟩.
+    ∂scale = ⟨w, Σ x ∂score⟩ + ⟨bias, Σ ∂score⟩. Gradients have their own strides: a weight may be a part of a
+    larger one.
     """
     program = tl.program_id(0)
     S: tl.constexpr = M * D + M
@@ -163,7 +164,7 @@ def _weight_back(
                 totals += tl.load(d_map_part_ptr + head[:, None] * MAP + k[None, :], mask=inside, other=0.0)
         total = tl.sum(totals, axis=0)
         if program < BLOCKS:
-            tl.store(d_weight_ptr + (k % D) * WD + (k // D) * WM, total, mask=k < M * D)
+            tl.store(d_weight_ptr + (k % D) * GD + (k // D) * GM, total, mask=k < M * D)
             if BIASED:
                 tl.store(d_bias_ptr + k - M * D, total, mask=(k >= M * D) & (k < S))
         else:
@@ -208,7 +209,7 @@ def small_gradients(
         blocks, maps = -(-small // 64), -(-d_map.numel() // 64)
         _weight_back[(blocks + maps + heads,)](
             total, d_maps, weight, scale, weight if bias is None else bias, d_weight, d_scale, d_bias, d_map,
-            batch, *weight.stride(), *(weight if linear is None else linear).stride(),
+            batch, *weight.stride(), *d_weight.stride(), *(weight if linear is None else d_map).stride(),
             heads, slices, width, d_map.numel(), max(1, d_maps.shape[-1]), bias is not None,
             blocks, maps, 32, 64, 1024, num_warps=4,
         )  # fmt: skip

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Look for memory errors and races of the kernels with NVIDIA's compute-sanitizer. Needs a GPU and the CUDA toolkit.
+#
+#     benchmarks/sanitize.sh [kernels] [graphs] [step]      all three by default; about an hour on one GPU
+#
+# kernels  the tests of the kernels, each tensor an allocation by itself: an access outside of it is an error
+# graphs   the tests of captured steps, with a check that a graph's inputs are alive at every replay
+# step     `linearno bench step --shape elasticity` in all precisions, compiled and captured in one process
+set -eu
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-.venv/bin/python}
+SANITIZER=${SANITIZER:-compute-sanitizer}
+OPTIONS="--target-processes all --error-exitcode 1 --print-limit 20 --launch-timeout 0"
+export TORCH_SHOW_CPP_STACKTRACES=1 TORCHINDUCTOR_COMPILE_THREADS=1
+
+kernels() {
+    tests="tests/ops/test_kernels.py tests/models/test_half_precision.py tests/training/test_flat_adam.py"
+    # Without PyTorch's cache every tensor has memory by itself. A capture does not work that way.
+    PYTORCH_NO_CUDA_MEMORY_CACHING=1 $SANITIZER --tool memcheck $OPTIONS "$PYTHON" -m pytest -q -x $tests
+    PYTORCH_NO_CUDA_MEMORY_CACHING=1 $SANITIZER --tool initcheck $OPTIONS "$PYTHON" -m pytest -q -x \
+        tests/ops/test_kernels.py
+    $SANITIZER --tool racecheck --racecheck-report all $OPTIONS "$PYTHON" -m pytest -q -x tests/ops/test_kernels.py
+    $SANITIZER --tool synccheck $OPTIONS "$PYTHON" -m pytest -q -x tests/ops/test_kernels.py
+}
+
+graphs() {
+    LINEARNO_CHECK_CAPTURES=1 $SANITIZER --tool memcheck $OPTIONS "$PYTHON" -m pytest -q -x -m gpu \
+        tests/bench/test_bench_cuda.py tests/training/test_fit_cuda.py tests/streaming/test_stream_cuda.py
+}
+
+step() {
+    for tool in memcheck racecheck; do
+        $SANITIZER --tool $tool $OPTIONS "$PYTHON" -m linearno bench step --shape elasticity --repeats 2
+    done
+}
+
+for part in ${*:-kernels graphs step}; do
+    "$part"
+done
