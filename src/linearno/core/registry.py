@@ -35,6 +35,10 @@ class Registry(Generic[T]):
 
         return add
 
+    def registered(self, name: str) -> T | None:
+        """The entry of that name among those so far, without a look at plugins."""
+        return self._entries.get(name)
+
     def __getitem__(self, name: str) -> T:
         self._load_plugins()
         try:

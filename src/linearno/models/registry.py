@@ -88,12 +88,9 @@ def model(name: str, *, needs: Needs = ()) -> Callable[[type[M]], type[M]]:
     """
 
     def add(cls: type[M]) -> type[M]:
-        if name in MODELS:
-            owner = MODELS[name].cls
-            raise UserError(
-                f"model {name!r} is registered already, by {owner.__module__}.{owner.__qualname__}; "
-                "choose another name"
-            )
+        if (known := MODELS.registered(name)) is not None:
+            owner = f"{known.cls.__module__}.{known.cls.__qualname__}"
+            raise UserError(f"model {name!r} is registered already, by {owner}; choose another name")
         MODELS.register(name)(_record_arguments(cls, name, needs))
         return cls
 
