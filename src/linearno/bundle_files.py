@@ -28,11 +28,12 @@ from linearno.core.errors import UserError, require
 from linearno.core.provenance import commit, machine, versions
 from linearno.data import FieldSpec, Scaler
 from linearno.models import MODELS, rebuild_model
-from linearno.nn.protocol import spec_of
+from linearno.nn.protocol import fixed_grid, spec_of
 from linearno.training import Task
 from linearno.training.tasks import make_task
 
 FORMAT = 1
+SPARE_PARAMETERS = 1000
 MISFIT = "the weights do not fit the model that model.json describes"
 HOW = "give a run folder, as `linearno train` writes it"
 
@@ -173,24 +174,49 @@ def _build(path: Path, card: BundleCard, asked: FieldSpec, shapes: Mapping[str, 
         except UserError as error:
             raise UserError(f"{path}: model.{error}") from None
 
-    with torch.random.fork_rng(devices=[]), _parameter_limit(len(shapes), misfit):
-        with torch.device("meta"):
-            described = {name: tuple(part.shape) for name, part in build().state_dict().items()}
-        if described != shapes:
-            odd = next(iter(dict(described.items() ^ shapes.items())))
+    with torch.random.fork_rng(devices=[]):
+        with _parameter_limit(len(shapes), misfit), _size_errors(misfit), torch.device("meta"):
+            described = build()
+        if grid := fixed_grid(described):
+            _require_grid(path, grid, card.spec)
+        found = {name: tuple(part.shape) for name, part in described.state_dict().items()}
+        if found != shapes:
+            odd = next(iter(dict(found.items() ^ shapes.items())))
             raise UserError(f"{misfit} ({odd})")
         return build()
 
 
+def _require_grid(path: Path, grid: tuple[int, ...], spec: FieldSpec) -> None:
+    """A model bound to a grid allocates arrays of its size."""
+    if spec.grid is not None and tuple(grid) != spec.grid:
+        raise UserError(f"{path}: model.settings.grid is {tuple(grid)}, the fields are on {spec.grid}")
+
+
+@contextmanager
+def _size_errors(message: str) -> Iterator[None]:
+    """Sizes that no tensor can have are the file's fault."""
+    try:
+        yield
+    except (OverflowError, MemoryError):
+        raise UserError(message) from None
+    except (RuntimeError, TypeError) as error:
+        if "overflow" not in str(error).lower():
+            raise
+        raise UserError(message) from None
+
+
 @contextmanager
 def _parameter_limit(most: int, message: str) -> Iterator[None]:
-    """Stop a constructor that makes more parameters than the file holds: a depth of 200,000, say."""
+    """Stop a constructor that makes far more parameters than the file holds: a depth of 200,000, say.
+
+    Some more are fine: a constructor may replace parts that it has built.
+    """
     count = 0
 
     def registered(module: nn.Module, name: str, parameter: Any) -> None:
         nonlocal count
         count += parameter is not None
-        if count > 2 * most:  # it is built twice
+        if count > SPARE_PARAMETERS + 10 * most:
             raise UserError(message)
 
     handle = register_module_parameter_registration_hook(registered)
@@ -231,9 +257,7 @@ def _require_coords(path: Path, spec: FieldSpec, coords: Tensor | None) -> None:
         return
     points = None if spec.grid is None else prod(spec.grid)
     if coords.dim() != 2 or coords.shape[1] != len(spec.coords) or points not in (None, len(coords)):
-        raise UserError(
-            f"{path.parent}: coords are {tuple(coords.shape)}, which does not fit spec of {path.name}"
-        )
+        raise UserError(f"{path.parent}: coords are {tuple(coords.shape)}, which does not fit {path.name}")
 
 
 def _part(named: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -127,12 +127,15 @@ def recipe(benchmark: str, model: str) -> RunConfig:
     name, variant = _benchmark(benchmark)
     found = DATASETS[name]
     changes = found.variant(model)
-    return RunConfig(
-        recipe=f"{benchmark}/{model}",
-        data=found.config.make({**variant.get("data", {}), **changes.data}),
-        model=_model_config(found, model),
-        task=make_task({**found.task, **variant.get("task", {}), **changes.task}),
-        training=TrainingConfig.make({**found.protocol, **variant.get("training", {}), **changes.training}),
+    training = {**found.protocol, **variant.get("training", {}), **changes.training}
+    return RunConfig.make(
+        {
+            "recipe": f"{benchmark}/{model}",
+            "data": found.config.make({**variant.get("data", {}), **changes.data}),
+            "model": _model_config(found, model),
+            "task": make_task({**found.task, **variant.get("task", {}), **changes.task}),
+            "training": TrainingConfig.make(training),
+        }
     )
 
 

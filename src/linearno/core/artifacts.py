@@ -21,6 +21,8 @@ BUSY = "another process is filling {root}; wait, or choose another folder"
 
 log = logging.getLogger(__name__)
 
+MAX_JSON_BYTES = 2**26
+
 
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary file, then rename it to `path`; a failure leaves nothing behind.
@@ -63,9 +65,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, *, how: str) -> Any:
+    if require(path, how=how).stat().st_size > MAX_JSON_BYTES:
+        raise UserError(
+            f"{path} is larger than {MAX_JSON_BYTES // 2**20} MiB, more than is ever written; {how}"
+        )
     try:
-        return json.loads(require(path, how=how).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):  # of syntax, encoding, endless numbers or nesting
         raise UserError(f"{path} is not valid JSON; {how}") from None
 
 

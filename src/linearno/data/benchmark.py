@@ -94,9 +94,7 @@ class FieldData:
                 "edge": len(shape) == 2 and shape[0] == 2 and is_edges(values),
             }[kind]
             if not right:
-                raise UserError(
-                    f"aux {name!r} is one of {kind}s, but has shape {shape} and type {values.dtype}"
-                )
+                raise UserError(f"aux {name!r} is of {kind}s, but has shape {shape} and type {values.dtype}")
             if kind == "edge" and name not in self.edge_offsets and self.offsets is not None:
                 raise UserError(f"aux {name!r}: meshes of different sizes have edges each; give edge_offsets")
 

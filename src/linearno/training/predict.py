@@ -112,7 +112,7 @@ def scores(metric: PerSample, prediction: Float[Tensor, "*form C"], data: FieldD
     if errors.shape != (len(data),):
         name = getattr(metric, "__name__", "a metric")
         raise UserError(
-            f"{name} gave {tuple(errors.shape)} values for {len(data)} samples; expected one for each"
+            f"{name} gave {tuple(errors.shape)} values for {len(data)} samples; expected one each"
         )
     return errors
 
