@@ -153,7 +153,7 @@ class Bundle:
 
         def in_chunks(asked: Batch) -> Tensor:
             assert stream is not None
-            positions = asked.coords if "positions" in (needs_of(self.model) or ()) else None
+            positions = self._positions(asked.coords)
             return stream.forward(asked.coords, asked.inputs, time=asked.time, positions=positions)
 
         found = predict(
@@ -223,7 +223,8 @@ class Bundle:
         if not completes(self.model):
             if not isinstance(self.model, Streamable):
                 raise unsupported(self.model, "queries at other points")
-            states: Any = self.streamer(memory).encode(coords, inputs, time=time)
+            positions = self._positions(coords)
+            states: Any = self.streamer(memory).encode(coords, inputs, time=time, positions=positions)
             return Field(self, states, samples, time, as_numpy)
         assert inputs is not None
         seen = self._places(coords), self.scaler.inputs.encode(inputs.to(self.scaler.inputs.mean))
@@ -298,6 +299,10 @@ class Bundle:
             raise UserError(f"there are points for {len(points)} samples and inputs of {samples}")
         return points.expand(samples, -1, -1)
 
+    def _positions(self, coords: Tensor) -> Tensor | None:
+        """Unscaled coordinates, for a model that takes them in addition to scaled ones."""
+        return coords if "positions" in (needs_of(self.model) or ()) else None
+
     def _places(self, points: Tensor) -> Tensor:
         """As the model takes them."""
         return self.scaler.coords.encode(points.to(self.scaler.coords.mean))
@@ -351,7 +356,7 @@ class Field:
         bundle.warn_outside(points)
         points = bundle._of_each(points, self.samples)
         if not completes(model):
-            positions = points if "positions" in (needs_of(model) or ()) else None
+            positions = bundle._positions(points)
             streamer = replace(bundle.streamer(), chunk=chunk)
             return streamer.query(points, self.states, inputs, time=self.time, positions=positions)
         if inputs is not None:

@@ -281,3 +281,17 @@ def test_a_class_that_is_not_registered_cannot_be_saved(tmp_path):
     with pytest.raises(UserError, match=r'Plain is not registered: put @linearno\.model\("name"\) above'):
         Bundle(Plain(), Scaler.blank(spec), spec, None, "r", 0).save(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_raw_positions_reach_the_model_through_training_streaming_and_queries(darcy_folder, tmp_path):
+    """Scaled coordinates and distances measured from unscaled ones, as on AirfRANS."""
+    unified = "{ref: 3, place: positions, box: [[0, 1], [0, 1]]}"
+    small = ["model.width=8", "model.depth=1", "model.heads=2", "model.slices=3", "model.stem=linear"]
+    changes = [*DARCY, f"data.root={darcy_folder}", *small, f"model.unified={unified}"]
+    run(override(RECIPES["darcy/linearno"](), changes), tmp_path / "run", CPU)
+    bundle = load(tmp_path / "run")
+    assert needs_of(bundle.model) == ("positions",)
+    xy, a = bundle.coords, torch.rand(1, 81, 1)
+    whole = bundle.predict(a)
+    torch.testing.assert_close(bundle.predict(a, xy, memory="1GB"), whole, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(bundle.encode(xy, a).query(xy, a), whole, rtol=1e-4, atol=1e-6)
