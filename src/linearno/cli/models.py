@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 from pydantic.fields import FieldInfo
+from rich.markup import escape
 from rich.table import Table
 
 from linearno.cli.shared import ImportOption, console, user_errors
@@ -35,13 +36,13 @@ def models(
         for field, info in found.config.model_fields.items():
             if field != "name":
                 default = "required" if info.is_required() else str(info.default)
-                table.add_row(field, default, _type_name(info), meanings.get(field, ""))
+                table.add_row(field, *map(escape, (default, _type_name(info), meanings.get(field, ""))))
         console.print(found.summary)
         console.print(table)
 
 
 def _type_name(info: FieldInfo) -> str:
     """The annotation as one would write it, with the bounds that pydantic took out of it."""
-    kind = str(info.annotation).replace("typing.", "").removeprefix("<class '").removesuffix("'>")
-    bounds = "".join(f", {bound}" for bound in info.metadata)
-    return re.sub(r"\b(?:\w+\.)+(?=[A-Z])", "", kind) + bounds.replace("Gt(gt=0)", "> 0")
+    kind = re.sub(r"Annotated\[(\w+), Gt\(gt=0\)\]", r"\1", str(info.annotation).replace("typing.", ""))
+    kind = re.sub(r"\b(?:\w+\.)+(?=[A-Z])", "", kind.removeprefix("<class '").removesuffix("'>"))
+    return kind + "".join(f", {bound}" for bound in info.metadata).replace("Gt(gt=0)", "> 0")
