@@ -36,7 +36,7 @@ def main() -> None:
             config = override(RECIPES[options.recipe](), [*options.changes, *short])
             folder = options.runs / f"{options.recipe.replace('/', '-')}-{precision}-{seed}"
             metrics = run(config, folder, resolve_device(options.device))
-            print(f"{precision}, seed {seed}: {metrics[config.task.metric]['mean']:.5f}")
+            print(f"{precision}, seed {seed}: {metrics[metrics['metric']]['mean']:.5f}")
             folders.append(folder)
     record = record_of_precisions(folders)
     print(f"{options.precisions[0]} has {record.value:.3f} times the error of {options.precisions[1]}")

@@ -10,6 +10,7 @@ import sys
 import torch
 
 from linearno import CrossLinearNO, LinearNO, Transolver
+from linearno.data import Batch
 from linearno.training import LossConfig
 from linearno.training.losses import make_loss
 
@@ -46,7 +47,9 @@ def check(name, backend, *, whole_step):
     network = model if whole_step else torch.compile(model, fullgraph=True, backend=backend)
 
     def measure(network):
-        return lambda coords, inputs, truth, **more: loss(network(coords, inputs, **more), truth)
+        return lambda coords, inputs, truth, **more: loss(
+            network(coords, inputs, **more), Batch(coords, inputs, truth)
+        )
 
     compiled = measure(network)
     if whole_step:

@@ -47,6 +47,7 @@ def empty_like(like, *, dtype=None, **more):
 
 def steps(kind, count, **settings):
     """Two optimiser steps of a small model, float32 and bf16."""
+    from linearno.data import Batch
     from linearno.ops import Casts, backend
     from linearno.training import LossConfig
     from linearno.training.flat_adam import FlatAdam
@@ -69,7 +70,7 @@ def steps(kind, count, **settings):
             optimizer.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
                 out = model(coords, inputs)
-            loss = loss_of(guarded(out).copy_(out), truth)
+            loss = loss_of(guarded(out).copy_(out), Batch(coords, inputs, truth))
             loss.backward()
             optimizer.prepare()
             optimizer.step()

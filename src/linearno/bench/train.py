@@ -193,7 +193,7 @@ def data_identity(config: DataConfig, source: str) -> str:
 
 def _against(config: RunConfig, metrics: dict[str, Any]) -> dict[str, float]:
     published = {"published": PUBLISHED[config.recipe]} if config.recipe in PUBLISHED else {}
-    return published | {"mean field": metrics["mean_field"][config.task.metric]}
+    return published | {"mean field": metrics["mean_field"][next(iter(config.metrics))]}
 
 
 def _facts(path: Path) -> dict[str, Any]:
