@@ -6,7 +6,6 @@ from pathlib import Path
 
 # Tensors here are tiny: threads would wait for each other, not work. Set before torch starts, and inherited.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.pop("COLUMNS", None)  # a console keeps the width that it finds when it is made
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; commands inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -23,6 +22,13 @@ install_import_hook(
 
 if not torch.cuda.is_available():  # read when triton is imported: kernels then run on the CPU, in Python
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# A console looks for the first when it is made, the library for the others.
+FOREIGN = """CLICOLOR_FORCE COLUMNS FORCE_COLOR GITHUB_ACTIONS LINES NO_COLOR TERMINAL_WIDTH TTY_COMPATIBLE
+TTY_INTERACTIVE
+LINEARNO_BACKEND LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK WORLD_SIZE"""
+for name in FOREIGN.split():
+    os.environ.pop(name, None)
 
 # after the hook, which must see them come
 from linearno.core.config import override  # noqa: E402
@@ -47,6 +53,12 @@ TINY = [
 def exact_products():
     """PyTorch's convolutions on CUDA are tf32 unless told otherwise, and a run before may have told."""
     set_matmul_precision("fp32")
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers():
+    """Tests draw the same numbers in any order and by themselves."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from linearno.core.records import read_record
 from linearno.experiment import open_run, open_splits, run
 from tests.commands import linearno, refused
 from tests.conftest import TINY
+from tests.patience import PATIENCE
 
 VERBS = ["demo", "data", "train", "evaluate", "predict", "report", "models", "recipes", "reproduce", "doctor"]
 VERBS += ["animate", "bench", "export", "gallery", "import", "results"]
@@ -83,11 +84,11 @@ def test_a_stopped_command_goes_on_and_ends_with_the_same_bits(number, command, 
     process = subprocess.Popen(
         [*command, "--out", cut], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    history, deadline = cut / "history.jsonl", time.monotonic() + 60
+    history, deadline = cut / "history.jsonl", time.monotonic() + PATIENCE
     while time.monotonic() < deadline and not (history.exists() and history.read_text().count("\n") >= 5):
         time.sleep(0.005)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
     if number != signal.SIGKILL:
         assert "the same command resumes" in errors
