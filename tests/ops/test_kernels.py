@@ -207,7 +207,8 @@ def test_states_of_parts_merge_whichever_way_they_were_gathered():
     x, w = draw(2, 120, 2, 16), draw(16, 6)
     with backend("kernel"):
         parts = merge(gather(x[:, :50], w), gather(x[:, 50:], w))
-    torch.testing.assert_close(parts.value, gather(x, w).value, rtol=1e-5, atol=1e-6)
+    # scores of up to 16 have weights that are off by 16 roundings: 1e-6 of means of numbers up to four
+    torch.testing.assert_close(parts.value, gather(x, w).value, rtol=0, atol=4e-6)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, HALF])
