@@ -1,6 +1,7 @@
 """A tiny Darcy set, made once by the real solver, and tiny runs on it."""
 
 import os
+import random
 import signal
 from pathlib import Path
 
@@ -49,6 +50,17 @@ TINY = [
 ]
 
 
+def pytest_addoption(parser):
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run files and tests in random order")
+
+
+def pytest_collection_modifyitems(config, items):
+    if (seed := config.getoption("--shuffle")) is not None:
+        draw = random.Random(seed).random
+        file = {path: draw() for path in dict.fromkeys(item.path for item in items)}
+        items.sort(key=lambda item: (file[item.path], draw()))
+
+
 @pytest.fixture(autouse=True)
 def exact_products():
     """PyTorch's convolutions on CUDA are tf32 unless told otherwise, and a run before may have told."""
@@ -59,6 +71,15 @@ def exact_products():
 def same_random_numbers():
     """Tests draw the same numbers in any order and by themselves."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """As in the processes that make samples: the last bits of an FFT depend on the threads of a batch."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
