@@ -1,12 +1,12 @@
 """A tiny Darcy set, made once by the real solver, and tiny runs on it."""
 
 import os
+import random
 import signal
 from pathlib import Path
 
 # Tensors here are tiny: threads would wait for each other, not work. Set before torch starts, and inherited.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.pop("COLUMNS", None)  # a console keeps the width that it finds when it is made
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; commands inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -29,6 +29,13 @@ if beartype is not None:
 
 if not torch.cuda.is_available():  # read when triton is imported: kernels then run on the CPU, in Python
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# A console looks for the first when it is made, the library for the others.
+FOREIGN = """CLICOLOR_FORCE COLUMNS FORCE_COLOR GITHUB_ACTIONS LINES NO_COLOR TERMINAL_WIDTH TTY_COMPATIBLE
+TTY_INTERACTIVE
+LINEARNO_BACKEND LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK WORLD_SIZE"""
+for name in FOREIGN.split():
+    os.environ.pop(name, None)
 
 # after the hook, which must see them come
 from linearno.core.config import override  # noqa: E402
@@ -54,10 +61,36 @@ TINY = [
 ]
 
 
+def pytest_addoption(parser):
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run files and tests in random order")
+
+
+def pytest_collection_modifyitems(config, items):
+    if (seed := config.getoption("--shuffle")) is not None:
+        draw = random.Random(seed).random
+        file = {path: draw() for path in dict.fromkeys(item.path for item in items)}
+        items.sort(key=lambda item: (file[item.path], draw()))
+
+
 @pytest.fixture(autouse=True)
 def exact_products():
     """PyTorch's convolutions on CUDA are tf32 unless told otherwise, and a run before may have told."""
     set_matmul_precision("fp32")
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers():
+    """Tests draw the same numbers in any order and by themselves."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """As in the processes that make samples: the last bits of an FFT depend on the threads of a batch."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

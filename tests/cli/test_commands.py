@@ -22,6 +22,7 @@ from linearno.experiment import open_run, open_splits, run
 from linearno.training.interrupt import Interrupted
 from tests.commands import linearno, refused
 from tests.conftest import TINY
+from tests.patience import PATIENCE
 
 VERBS = ["demo", "data", "train", "evaluate", "predict", "report", "models", "recipes", "reproduce", "doctor"]
 VERBS += ["animate", "bench", "export", "gallery", "import", "results"]
@@ -95,7 +96,7 @@ def test_a_stopped_command_goes_on_and_ends_with_the_same_bits(number, command, 
     )
     wait_for_epochs(cut, 5)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
     if number != signal.SIGKILL:
         assert "the same command resumes" in errors

@@ -17,6 +17,7 @@ from linearno.cli.data import app
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, DarcyConfig
 from linearno.data import generate as module
+from tests.patience import PATIENCE
 
 NO_GPU = not torch.cuda.is_available()
 
@@ -179,12 +180,12 @@ def test_ctrl_c_stops_promptly_with_one_line_and_keeps_what_is_done(tmp_path):
     child = subprocess.Popen(
         [sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    progress, end = tmp_path / "progress.json", time.monotonic() + 30
+    progress, end = tmp_path / "progress.json", time.monotonic() + PATIENCE
     while not (progress.exists() and json.loads(progress.read_text())["done"] >= 3):
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.01)
     os.killpg(child.pid, signal.SIGINT)  # a terminal tells the workers too
-    _, stderr = child.communicate(timeout=10)
+    _, stderr = child.communicate(timeout=PATIENCE)
     done = json.loads(progress.read_text())["done"]
     assert child.returncode == 130
     assert stderr == f"stopped; {done} samples are kept and the same command goes on from there\n"

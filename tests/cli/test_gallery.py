@@ -19,6 +19,7 @@ from linearno.recipes.gallery import Exhibit, small
 from linearno.report.blocks import gallery_table
 from linearno.training import TrainingConfig
 from tests.commands import linearno, refused
+from tests.patience import PATIENCE
 
 TRAINING = TrainingConfig(epochs=1, batch=4, eval_batch=3)
 SIZE = {"width": 8, "depth": 1, "heads": 2, "slices": 4}
@@ -154,12 +155,13 @@ def test_every_exhibit_is_a_recipe_that_generates_its_own_data():
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
     command = [sys.executable, "-m", "linearno", "gallery", "elasticity", "--out", tmp_path / "out"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    progress, deadline = tmp_path / "out" / "elasticity" / "data" / "progress.json", time.monotonic() + 60
+    progress = tmp_path / "out" / "elasticity" / "data" / "progress.json"
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and not progress.exists():
         time.sleep(0.01)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, errors
     assert "the same command goes on" in errors
     assert "Not here yet" in (tmp_path / "out" / "index.html").read_text()

@@ -14,6 +14,11 @@ def small_published_files(monkeypatch):
     monkeypatch.setattr(elasticity, "SAMPLES", 6)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def samples_made_here_are_those_of_workers(one_thread):
+    """To the bit."""
+
+
 @pytest.fixture
 def serial(monkeypatch):
     """Samples made in this process: what is tested is not the workers, whose start takes seconds."""

@@ -24,6 +24,7 @@ from linearno.data.darcy import RECIPE, generate_darcy
 from linearno.data.generate import generate, generator
 from linearno.data.plan import Plan, unfinished
 from tests.data.toy_sets import SIZES, fill, interrupted_after, make, toy
+from tests.patience import PATIENCE
 
 FILES = [f"{split}_{field}.npy" for split in ("train", "test") for field in ("coeff", "sol")]
 
@@ -45,8 +46,8 @@ def living(session: int) -> list[str]:
     return found
 
 
-def wait_until(condition, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
+def wait_until(condition) -> None:
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.005)

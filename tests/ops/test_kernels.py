@@ -1,4 +1,4 @@
-"""The fused kernels against float64, and against plain PyTorch in the same precision.
+"""The fused kernels against float64, with errors as of textbook arithmetic in the same precision.
 
 On a machine without CUDA they run in Triton's interpreter, on tensors in its memory.
 """
@@ -25,11 +25,17 @@ from linearno.ops import (
 )
 from linearno.ops import pointwise as layers
 from linearno.ops.choice import chosen
+from tests.ops.textbook import Textbook
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HALF = torch.bfloat16
-# How much larger than plain PyTorch's an error may be. Triton's interpreter cuts to bf16 where a GPU rounds.
-WORSE = {torch.float32: 1.25, HALF: 1.25 if torch.cuda.is_available() else 2.0}
+# How much larger than in textbook arithmetic an error may be: fused formulas round at other places. Triton's
+# interpreter cuts to bf16 where a GPU rounds.
+WORSE = {torch.float32: 2.0, HALF: 1.5 if torch.cuda.is_available() else 2.0}
+# The error of a few numbers is one sample of a distribution whose width is estimated from a few others: eight
+# widths leave one in 10⁴ beyond (Student's t, 8 degrees of freedom).
+FEW, WORSE_OF_FEW = 8, 8.0
+ORDERS = 4  # in which textbook sums are taken
 
 # B, N, H, D, M
 SHAPES = [
@@ -66,35 +72,38 @@ def error(found, true):
     return ((found.double() - true).norm() / true.norm().clamp(min=true.numel() ** 0.5)).item()
 
 
-def agrees(work, leaves, *, floor, draws=2):
-    """Value and gradients are at most WORSE times as far from float64 as plain PyTorch's; on a GPU they are
-    twice the same.
+def errors(found, true):
+    return [error(ours, right) for ours, right in zip(found, true, strict=True)]
 
-    Errors are pooled over a few inputs. `floor` is the rounding of the type: below it they are luck. So are
-    those of a few numbers, which are sums of many that cancel: these may be three times as far off as plain
-    PyTorch's, or by three thousand roundings. Where there are many heads, their scales are many numbers.
+
+def agrees(work, leaves, *, floor, draws=2):
+    """Value and gradients are at most WORSE times as far from float64 as by textbook arithmetic; on a GPU two
+    runs agree to the bit.
+
+    Textbook arithmetic has rounding errors that follow from the type and the sizes alone: those of PyTorch's
+    own products depend on the host. Errors are pooled over a few inputs. Below `floor`, which is the rounding
+    of the type, they are luck.
     """
-    pooled = []
+    pooled, expected = [], []
     for _ in range(draws):
         leaves = [leaf + 0.1 * torch.rand_like(leaf) for leaf in leaves]
         with backend("plain"), torch.no_grad():
             cotangent = torch.randn_like(work(*leaves))
         true = run(work, leaves, cotangent, how="plain", kind=torch.float64)
-        plain = run(work, leaves, cotangent, how="plain")
         fused = run(work, leaves, cotangent, how="kernel")
-        assert [ours.dtype for ours in fused] == [theirs.dtype for theirs in plain]
-        pooled.append(
-            [[error(way, right) for way, right in zip(ways, true, strict=True)] for ways in (fused, plain)]
-        )
+        pooled.append(errors(fused, true))
+        for order in range(ORDERS):
+            with Textbook(order):
+                textbook = run(work, [leaf.cpu() for leaf in leaves], cotangent.cpu(), how="plain")
+            assert [ours.dtype for ours in fused] == [theirs.dtype for theirs in textbook]
+            expected.append(errors([theirs.to(DEVICE) for theirs in textbook], true))
     if DEVICE.type == "cuda":  # Triton's interpreter knows one order only
         again = run(work, leaves, cotangent, how="kernel")
         assert all(torch.equal(ours, twice) for ours, twice in zip(fused, again, strict=True))  # to the bit
-    ours, theirs = torch.tensor(pooled).square().mean(dim=0).sqrt()
-    few = torch.tensor([right.numel() <= 8 for right in true])
-    luck = torch.where(few, 1000 * floor if floor < 1e-4 else 0.1, floor)
-    worse = torch.where(few, 3.0, WORSE[leaves[0].dtype])
-    bound = worse * torch.maximum(theirs, luck)
-    assert (ours <= bound).all(), f"ours {ours.tolist()}, plain {theirs.tolist()}"
+    ours, theirs = (torch.tensor(each).square().mean(dim=0).sqrt() for each in (pooled, expected))
+    few = torch.tensor([right.numel() <= FEW for right in true])
+    bound = torch.where(few, WORSE_OF_FEW, WORSE[leaves[0].dtype]) * theirs.clamp(min=floor)
+    assert (ours <= bound).all(), f"ours {ours.tolist()}, at most {bound.tolist()}"
 
 
 def attention(psi, tied):
@@ -114,7 +123,7 @@ def attention(psi, tied):
 
 @pytest.mark.parametrize("kind", [torch.float32, HALF])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_attention_is_as_near_to_float64_as_plain_pytorch(shape, kind):
+def test_attention_is_as_near_to_float64_as_textbook_arithmetic(shape, kind):
     batch, points, heads, width, slices = shape
     leaves = [
         draw(batch, points, heads, width, kind=kind),
@@ -219,14 +228,15 @@ def test_states_of_parts_merge_whichever_way_they_were_gathered():
     x, w = draw(2, 120, 2, 16), draw(16, 6)
     with backend("kernel"):
         parts = merge(gather(x[:, :50], w), gather(x[:, 50:], w))
-    torch.testing.assert_close(parts.value, gather(x, w).value, rtol=1e-5, atol=1e-6)
+    # scores of up to 16 have weights that are off by 16 roundings: 1e-6 of means of numbers up to four
+    torch.testing.assert_close(parts.value, gather(x, w).value, rtol=0, atol=4e-6)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, HALF])
 @pytest.mark.parametrize(
     ("rows", "width", "hidden"), [(6000 if DEVICE.type == "cuda" else 90, 20, 70), (90, 140, 200)]
 )  # the first: more tiles than programs; the second: tiles of wide layers
-def test_mlp_and_linear_layers_are_as_near_to_float64_as_plain_pytorch(kind, rows, width, hidden):
+def test_mlp_and_linear_layers_are_as_near_to_float64_as_textbook_arithmetic(kind, rows, width, hidden):
     x = draw(3, rows, width, kind=kind)
     w1, w2 = draw(hidden, width, scale=width**-0.5), draw(width, hidden, scale=hidden**-0.5)
     b1, b2 = draw(hidden), draw(width)
@@ -345,7 +355,7 @@ def test_mixing_slices_and_damping_their_sum_agree_with_the_plain_ones():
     top, total = draw(2, 3, 20), torch.rand(2, 3, 20, device=DEVICE) + 0.5
 
     def damp(value, total, *maps):
-        return self_attention_of_means(State(top.to(value.dtype), total, value), "sum", 0.3, *maps)
+        return self_attention_of_means(State(top.to(value), total, value), "sum", 0.3, *maps)
 
     agrees(damp, [slices, total, *weights], floor=2**-20)
     top[:, :, 5], top[:, :, 7] = -100, -1e4  # as good as no point belongs to these

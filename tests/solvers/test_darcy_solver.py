@@ -207,6 +207,7 @@ def test_agrees_with_the_numpy_twin():
 
 
 @pytest.mark.parametrize("resolution", [17, 65])
+@pytest.mark.usefixtures("one_thread")
 def test_a_sample_has_the_same_bytes_alone_and_in_any_batch(resolution):
     coeff, sol = samples(range(5), resolution)
     for batch in ([0], [3], [4, 1], [2, 0, 3]):
@@ -216,6 +217,7 @@ def test_a_sample_has_the_same_bytes_alone_and_in_any_batch(resolution):
 
 
 @pytest.mark.parametrize("every", [1, 4, 7])
+@pytest.mark.usefixtures("one_thread")
 def test_easy_samples_keep_their_bytes_while_hard_ones_go_on(monkeypatch, every):
     """Zero iterations, one, and many; asked after each or, as on a GPU, now and then."""
     monkeypatch.setattr(darcy, "CHECK_EVERY", every)

@@ -191,6 +191,7 @@ def test_random_dies_have_the_published_shape():
     np.testing.assert_allclose(np.percentile(outwards, [2, 98]), [-2.2, 3.1], atol=0.2)
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_sample_does_not_depend_on_its_batch_and_follows_its_generator():
     def make(seeds):
         return plasticity_samples([np.random.default_rng(s) for s in seeds], 11, torch.device("cpu"))

@@ -193,6 +193,7 @@ def samples(seeds, resolution: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("resolution", [16, 24, 32])
+@pytest.mark.usefixtures("one_thread")
 def test_a_sample_has_the_same_bytes_alone_and_in_any_batch(resolution):
     a, u = samples(range(3), resolution)
     for batch in ([0], [2], [2, 1]):

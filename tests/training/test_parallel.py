@@ -20,6 +20,7 @@ from linearno.experiment import run
 from linearno.training import Interrupted, parallel
 from linearno.training.history import read_history
 from tests.conftest import TINY
+from tests.patience import PATIENCE
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
@@ -47,7 +48,7 @@ def start(folder: Path, *scenarios: str) -> list[subprocess.Popen]:
 def ends(process: subprocess.Popen) -> tuple[int, str]:
     """Its exit code, and what it said; killed where it hangs."""
     try:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     return process.returncode, errors
@@ -165,7 +166,7 @@ def test_torchrun_writes_one_run_folder_and_speaks_once(command, tiny_config, tm
 def test_ctrl_c_on_torchrun_leaves_one_checkpoint_of_the_step_where_all_stopped(command, tmp_path):
     long = [*command, "--set", "training.epochs=2000", "--out", tmp_path / "run"]
     process = subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    history, deadline = tmp_path / "run/history.jsonl", time.monotonic() + 60
+    history, deadline = tmp_path / "run/history.jsonl", time.monotonic() + PATIENCE
     while time.monotonic() < deadline and not (history.exists() and history.read_text().count("\n") >= 3):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)

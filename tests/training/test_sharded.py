@@ -19,6 +19,7 @@ from linearno.ops import State, merge_ranks
 from linearno.training import Completion, LossConfig, Task, TrainingConfig, parallel
 from linearno.training.fit import require_shardable
 from tests.conftest import TINY
+from tests.patience import PATIENCE
 
 PROCESSES = 4
 
@@ -39,7 +40,7 @@ def played(tmp_path_factory):
     ]
     for process in processes:
         try:
-            _, errors = process.communicate(timeout=180)
+            _, errors = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
         assert process.returncode == 0, errors
