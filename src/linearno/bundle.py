@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from linearno.core.device import Precision, autocast, resolve_device, set_matmul
 from linearno.core.errors import UserError
 from linearno.data import Batch, FieldData, FieldSpec, Scaler, box_of, outside
 from linearno.nn.protocol import Queryable, Streamable, completes, fixed_grid, needs_of, unsupported
+from linearno.ops.segments import offsets_of
 from linearno.streaming import OnChunk, Streamer
 from linearno.training import Rollout, Task, predict
 from linearno.training.progress import unfinished
@@ -67,18 +68,18 @@ class Bundle:
     def device(self) -> torch.device:
         return self.scaler.coords.mean.device
 
-    @overload
-    def predict(self, inputs: ndarray, coords: ndarray | None = None, **options: Any) -> ndarray: ...
-
-    @overload
-    def predict(self, inputs: None = None, *, coords: ndarray, **options: Any) -> ndarray: ...
-
-    @overload
     def predict(
-        self, inputs: Tensor | None = None, coords: Tensor | None = None, **options: Any
-    ) -> Tensor: ...
-
-    def predict(self, inputs: Any = None, coords: Any = None, **options: Any) -> Any:
+        self,
+        inputs: A | None = None,
+        coords: A | None = None,
+        *,
+        batch: int = 1,
+        steps: int | None = None,
+        segments: A | None = None,
+        memory: int | str | None = None,
+        on_chunk: OnChunk | None = None,
+        aux: Mapping[str, Any] | None = None,
+    ) -> A:
         """Outputs (S, N, C) for inputs (S, N, C) at coords (N, X) or (S, N, X), in physical units.
 
         Arrays of numpy give arrays of numpy, tensors give tensors on the CPU.
@@ -92,50 +93,75 @@ class Bundle:
                 coords (T, X), outputs (T, C).
             memory: take points in chunks that need no more ("8GB"), for a mesh of any size.
             on_chunk: called with points done and points to do, when `memory` is given.
-            aux: auxiliary fields by name that the model needs, such as {"edges": (2, E)}.
+            aux: auxiliary fields by name that the model needs, such as {"edges": (2, E)}; edges that differ
+                between samples as a list, one for each.
 
         A model that reconstructs fields takes observations at `coords` and predicts at the points of its
         training data.
         """
-        found = self._predict(as_tensor(inputs), as_tensor(coords), **options)
+        arrays = as_tensor(inputs), as_tensor(coords), as_tensor(segments)
+        found = self._predict(*arrays, batch, steps, memory, on_chunk, aux)
         return _like(found, inputs, coords)
 
     def _predict(
         self,
         inputs: Tensor | None,
         coords: Tensor | None,
-        *,
-        batch: int = 1,
-        steps: int | None = None,
-        segments: Any = None,
-        memory: int | str | None = None,
-        on_chunk: OnChunk | None = None,
-        aux: Mapping[str, Any] | None = None,
+        segments: Tensor | None,
+        batch: int,
+        steps: int | None,
+        memory: int | str | None,
+        on_chunk: OnChunk | None,
+        aux: Mapping[str, Any] | None,
     ) -> Tensor:
-        channels, segments = self._channels(steps), as_tensor(segments)
+        channels = self._channels(steps)
         stream = None if memory is None else self.streamer(memory, on_chunk)
         if segments is not None and coords is not None:
             if stream is not None:
                 raise UserError("meshes of any size are streamed one by one: leave segments or memory out")
             coords, inputs = self._question(coords, inputs, packed=True)
             blank = coords.new_empty(len(coords), channels)
-            spec = self._spec_with({}).model_copy(update={"grid": None})
-            return self.answer(FieldData(spec, coords, inputs, blank, segments), batch=batch)
+            spec = self._spec_with(aux or {}).model_copy(update={"grid": None})
+            given, offsets = self._aux(aux or {})
+            data = FieldData(spec, coords, inputs, blank, segments, aux=given, edge_offsets=offsets)
+            return self._checked_answer(data, batch)
         if completes(self.model):
             if coords is None:
                 raise UserError(OBSERVE)
             return self.encode(coords, inputs).query(coords if self.coords is None else self.coords)
-        given = {name: as_tensor(part) for name, part in (aux or {}).items()}
+        aux = dict(aux or {})
         if coords is None and segments is None:
-            coords, given = self.coords, {**self.aux, **given}
+            coords, aux = self.coords, {**self.aux, **aux}
         if coords is None:
             raise UserError(f"this model was trained on many meshes: give the coordinates {self.spec.coords}")
         coords, inputs = self._question(coords, inputs)
         self._warn_of_another_grid(coords)
         samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
         blank = coords.new_empty(samples, coords.shape[-2], channels)
-        data = FieldData(self._spec_with(given), coords, inputs, blank, aux=given)
+        spec, (given, offsets) = self._spec_with(aux), self._aux(aux)
+        data = FieldData(spec, coords, inputs, blank, aux=given, edge_offsets=offsets)
+        return self._checked_answer(data, batch, stream)
+
+    def _checked_answer(self, data: FieldData, batch: int, stream: Streamer | None = None) -> Tensor:
+        if batch < 1:
+            raise UserError(f"batch={batch}: expected one sample or more at a time")
+        for name, kind in data.spec.aux.items():
+            if kind == "edge":
+                data._require_edges(name, data.coords.shape[-2])
         return self.answer(data, batch=batch, stream=stream)
+
+    def _aux(self, aux: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Auxiliary fields as tensors in the model's type; edges given as a list are joined, with offsets."""
+        given, offsets = {}, {}
+        for name, part in aux.items():
+            if self.spec.aux.get(name) == "edge":
+                each = [as_tensor(one) for one in (part if isinstance(part, list | tuple) else [part])]
+                given[name] = torch.cat(each, dim=1).long()
+                if isinstance(part, list | tuple):
+                    offsets[name] = offsets_of([one.shape[1] for one in each])
+            else:
+                given[name] = as_tensor(part).to(self.scaler.coords.mean.dtype)
+        return given, offsets
 
     def _spec_with(self, aux: Mapping[str, Any]) -> FieldSpec:
         """The fields of a prediction: of the auxiliary ones, those that are given."""
@@ -211,7 +237,6 @@ class Bundle:
         For a model that reconstructs fields these are observations, as many as there are. Any other model
         takes them within `memory`, and at a `time` (S, 1) if it was trained with one.
         """
-        as_numpy = isinstance(coords, ndarray) or isinstance(inputs, ndarray)
         coords, inputs = as_tensor(coords), as_tensor(inputs)
         if completes(self.model) and inputs is None:
             raise UserError(OBSERVE)
@@ -225,14 +250,14 @@ class Bundle:
                 raise unsupported(self.model, "queries at other points")
             positions = self._positions(coords)
             states: Any = self.streamer(memory).encode(coords, inputs, time=time, positions=positions)
-            return Field(self, states, samples, time, as_numpy)
+            return Field(self, states, samples, time)
         assert inputs is not None
         seen = self._places(coords), self.scaler.inputs.encode(inputs.to(self.scaler.inputs.mean))
         if not isinstance(self.model, Queryable):
-            return Field(self, seen, samples, None, as_numpy)
+            return Field(self, seen, samples)
         set_matmul_precision(self.precision)
         with torch.no_grad(), autocast(self.precision, self.device):
-            return Field(self, self.model.encode(*seen), samples, None, as_numpy)
+            return Field(self, self.model.encode(*seen), samples)
 
     def _warn_of_another_grid(self, coords: Tensor) -> None:
         """Say in the log that points are not those in whose order a model tied to a grid takes its fields."""
@@ -337,16 +362,14 @@ class Field:
     states: Any
     samples: int
     time: Tensor | None = None
-    as_numpy: bool = False
 
-    def query(self, points: Any, inputs: Any = None, *, chunk: int | None = None) -> Any:
+    def query(self, points: A, inputs: A | None = None, *, chunk: int | None = None) -> A:
         """Outputs (S, N, C) at points (N, X), or (S, N, X) of each sample; at most `chunk` points at a time.
 
         A model trained with inputs needs them there, (S, N, C); one that reconstructs fields does not.
-        Arrays of numpy, here or when encoded, give arrays of numpy.
+        Arrays of numpy give arrays of numpy.
         """
-        found = self._query(as_tensor(points), as_tensor(inputs), chunk)
-        return found.numpy() if self.as_numpy else _like(found, points, inputs)
+        return _like(self._query(as_tensor(points), as_tensor(inputs), chunk), points, inputs)
 
     def _query(self, points: Tensor, inputs: Tensor | None, chunk: int | None) -> Tensor:
         bundle, model = self.bundle, self.bundle.model

@@ -3,6 +3,8 @@
 What `model.json` says is checked against the header of `model.safetensors` before anything is allocated.
 """
 
+import json
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,18 +26,23 @@ from linearno.core.artifacts import (
 )
 from linearno.core.config import Config
 from linearno.core.device import Precision
-from linearno.core.errors import UserError, require
+from linearno.core.errors import UserError, brief, require
 from linearno.core.provenance import commit, machine, versions
-from linearno.data import FieldSpec, Scaler
+from linearno.data import FieldData, FieldSpec, Scaler
 from linearno.models import MODELS, rebuild_model
-from linearno.nn.protocol import fixed_grid, spec_of
+from linearno.nn.protocol import fixed_grid, model_name, spec_of
+from linearno.ops import backend
 from linearno.training import Task
+from linearno.training.predict import answer
 from linearno.training.tasks import make_task
 
 FORMAT = 1
+REAL_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SPARE_PARAMETERS = 1000
 MISFIT = "the weights do not fit the model that model.json describes"
 HOW = "give a run folder, as `linearno train` writes it"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -150,10 +157,10 @@ def _read_card(path: Path) -> BundleCard:
         raise UserError(f"{path}: {error}") from None
     if card.model.name not in MODELS:
         origin = card.model.defined_in or ""
-        module = f" (module {origin.rpartition('.')[0]!r})" if origin else ""
+        module = f" (module {brief(origin.rpartition('.')[0])})" if origin else ""
         raise UserError(
-            f"{path.parent} needs the model {card.model.name!r}{module}, which is not registered: import the "
-            "module that defines it first, or give its file with --import FILE.py"
+            f"{path.parent} needs the model {brief(card.model.name)}{module}, which is not registered: "
+            "import the module that defines it first, or give its file with --import FILE.py"
         )
     return card
 
@@ -170,20 +177,74 @@ def _build(path: Path, card: BundleCard, asked: FieldSpec, shapes: Mapping[str, 
 
     def build() -> nn.Module:
         try:
-            return rebuild_model(card.model.name, sizes, card.model.settings)
+            with _parameter_limit(len(shapes)), _size_errors():
+                return _rebuilt(card.model.name, sizes, card.model.settings, card.seed)
+        except _TooLarge:
+            raise UserError(misfit) from None
         except UserError as error:
             raise UserError(f"{path}: model.{error}") from None
 
-    with torch.random.fork_rng(devices=[]):
-        with _parameter_limit(len(shapes), misfit), _size_errors(misfit), torch.device("meta"):
-            described = build()
+    def compare(described: nn.Module) -> nn.Module:
         if grid := fixed_grid(described):
             _require_grid(path, grid, card.spec)
         found = {name: tuple(part.shape) for name, part in described.state_dict().items()}
         if found != shapes:
             odd = next(iter(dict(found.items() ^ shapes.items())))
-            raise UserError(f"{misfit} ({odd})")
-        return build()
+            raise UserError(f"{misfit} ({brief(odd)})")
+        return described
+
+    try:
+        with torch.device("meta"):
+            compare(build())
+    except UserError:
+        raise
+    except Exception as error:  # a constructor that computes with numbers; they are not there yet
+        if entry.cls.__module__.startswith("linearno."):
+            raise
+        log.debug("%s is not built without memory first: %s", card.model.name, error)
+    return compare(build())
+
+
+def _rebuilt(name: str, sizes: Mapping[str, Any], settings: Mapping[str, Any], seed: int) -> nn.Module:
+    """The model with the first weights that the seed gives, and whatever else its constructor draws."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return rebuild_model(name, sizes, settings)
+
+
+@torch.no_grad()
+def require_rebuildable(parts: BundleParts, train: FieldData) -> None:
+    """An error now if a model of a user's own would not be the same when it is loaded again."""
+    model, name = parts.model, model_name(parts.model)
+    if type(model).__module__.startswith("linearno."):
+        return
+    card = json.loads(json.dumps(make_card(parts)["model"]))
+    sizes = {size: card[size] for size in MODELS[name].sizes}
+    try:
+        copy = _rebuilt(name, sizes, card["settings"], parts.seed)
+        copy.load_state_dict(model.state_dict())
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise UserError(
+            f"model {name!r} could not be loaded again from its saved weights: {reason}"
+        ) from None
+    task, device = parts.task, parts.scaler.coords.mean.device
+    batch = train.batch(torch.zeros(1, dtype=torch.int64)).to(device)
+    drawn = task.draw(batch.coords.shape[-2], 0)
+    call = task.call(batch, drawn)
+    found = []
+    for module in (model, copy.to(device)):
+        training = module.training
+        module.eval()
+        with torch.random.fork_rng(devices=[]), backend("plain"):
+            torch.manual_seed(0)
+            found.append(answer(module, parts.scaler, call, "fp32"))
+        module.train(training)
+    if not torch.equal(*found):
+        raise UserError(
+            f"model {name!r} predicts otherwise when it is built again with the same weights: register what "
+            "its constructor draws or computes as a buffer, which is saved"
+        )
 
 
 def _require_grid(path: Path, grid: tuple[int, ...], spec: FieldSpec) -> None:
@@ -192,21 +253,25 @@ def _require_grid(path: Path, grid: tuple[int, ...], spec: FieldSpec) -> None:
         raise UserError(f"{path}: model.settings.grid is {tuple(grid)}, the fields are on {spec.grid}")
 
 
+class _TooLarge(Exception):
+    """A model that is larger than the file that describes it."""
+
+
 @contextmanager
-def _size_errors(message: str) -> Iterator[None]:
+def _size_errors() -> Iterator[None]:
     """Sizes that no tensor can have are the file's fault."""
     try:
         yield
-    except (OverflowError, MemoryError):
-        raise UserError(message) from None
+    except (OverflowError, MemoryError) as error:
+        raise _TooLarge from error
     except (RuntimeError, TypeError) as error:
-        if "overflow" not in str(error).lower():
+        if not any(word in str(error).lower() for word in ("overflow", "allocate", "out of memory")):
             raise
-        raise UserError(message) from None
+        raise _TooLarge from error
 
 
 @contextmanager
-def _parameter_limit(most: int, message: str) -> Iterator[None]:
+def _parameter_limit(most: int) -> Iterator[None]:
     """Stop a constructor that makes far more parameters than the file holds: a depth of 200,000, say.
 
     Some more are fine: a constructor may replace parts that it has built.
@@ -217,7 +282,7 @@ def _parameter_limit(most: int, message: str) -> Iterator[None]:
         nonlocal count
         count += parameter is not None
         if count > SPARE_PARAMETERS + 10 * most:
-            raise UserError(message)
+            raise _TooLarge
 
     handle = register_module_parameter_registration_hook(registered)
     try:
@@ -239,9 +304,12 @@ def _fill(folder: Path, module: nn.Module, tensors: Mapping[str, Tensor], misfit
 
 
 def _kind(tensor: Tensor) -> str:
+    """What numbers a tensor holds: weights may be narrower than the model's, not of another kind."""
     if tensor.is_complex():
         return "complex"
-    return "real" if tensor.is_floating_point() else "whole"
+    if tensor.is_floating_point():
+        return "real" if tensor.dtype in REAL_TYPES else "tiny"
+    return "whole"
 
 
 def _require_numbers(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from torch import Tensor
 
 from linearno.best_and_worst import write_cases
 from linearno.bundle import Bundle, load
+from linearno.bundle_files import require_rebuildable
 from linearno.core.artifacts import alone_in, writable_folder, write_json, write_text
-from linearno.core.config import first_difference, read_yaml, write_yaml
+from linearno.core.config import first_difference, read_yaml, write_yaml, yaml_values
 from linearno.core.device import describe
 from linearno.core.errors import UserError, require
 from linearno.data import DATASETS, DataConfig, FieldData, Layout, Scaler, Splits, relative_l2
@@ -27,10 +29,10 @@ from linearno.metrics import norms
 from linearno.metrics.cost import count_flops
 from linearno.models import build_model
 from linearno.ops import backend
-from linearno.run_config import RunConfig
+from linearno.run_config import RunConfig, fingerprint_of
 from linearno.training import EpochRecord, Task, TrainingConfig, fit, parallel
 from linearno.training.checkpoint import Checkpoints
-from linearno.training.fit import hold_out, require_output, require_trainable
+from linearno.training.fit import hold_out, require_output, require_trainable, require_values
 from linearno.training.history import read_history
 from linearno.training.predict import call_arguments, draw_for_test, scores
 from linearno.training.summary import by_field, mean_field_error, summary
@@ -51,6 +53,7 @@ def run(
     Inside `parallel.processes` all processes call this together; all get the metrics, the first one writes.
     """
     refuse_another_run(folder, config)
+    config.require_fit()
     splits = open_splits(config.data)  # disk → samples
     bundle = untrained(config, splits)
     with locked(folder, config):  # all checks are done: from here on files are written
@@ -62,7 +65,7 @@ def run(
             seed=config.seed,
             device=device,
             folder=folder,
-            fingerprint=config.fingerprint,
+            fingerprint=stored_fingerprint(folder),
             task=config.task,
             metric=next(iter(config.metrics.values())),
             loss=config.benchmark.loss,
@@ -81,12 +84,19 @@ def locked(folder: Path, config: RunConfig) -> Iterator[None]:
         return
     with alone_in(writable_folder(folder), busy=IN_TRAINING):
         refuse_another_run(folder, config)  # again: another process may have finished one meanwhile
-        write_yaml(folder / "config.yaml", config)
+        if not (folder / "config.yaml").exists():
+            write_yaml(folder / "config.yaml", config)
         yield
+
+
+def stored_fingerprint(folder: Path) -> str:
+    """The fingerprint of the configuration in a run folder, with just the fields that it was written with."""
+    return fingerprint_of(yaml_values(folder / "config.yaml"))
 
 
 def untrained(config: RunConfig, splits: Splits) -> Bundle:
     """The model with initial weights, scaling fitted on the training samples, and every check passed."""
+    config.require_fit()
     torch.manual_seed(config.seed)
     config.task.require_packed(splits.train)
     seen, _ = hold_out(splits.train, config.training.validation, config.seed)
@@ -94,10 +104,16 @@ def untrained(config: RunConfig, splits: Splits) -> Bundle:
     scaler = Scaler.fit(asked, config.task.example(seen.everything(), asked))
     coords = splits.train.coords if splits.train.shared else None
     bundle = make_bundle(config, Layout(splits.train.spec, coords), scaler)
+    bundle = replace(bundle, aux=splits.train.shared_aux)
     if config.init_from is not None:
         bundle = warm_start(bundle, Path(config.init_from))
     require_trainable(bundle.model, splits.train, config.training, config.task, config.benchmark.loss)
     require_output(bundle.model, bundle.scaler, splits.train, config.training, config.task)
+    require_rebuildable(bundle.parts(), splits.train)
+    for name, measure in config.metrics.items():
+        require_values(f"metric {name}", measure, splits.train)
+    if config.training.loss.kind == "benchmark":
+        require_values("the loss", config.benchmark.loss, splits.train)
     return bundle
 
 
@@ -151,7 +167,8 @@ def extend_run(folder: Path, epochs: int) -> RunConfig:
         )
     training = config.training.model_copy(update={"epochs": config.training.epochs + epochs})
     longer = config.model_copy(update={"training": training})
-    checkpoints = Checkpoints(folder / "checkpoint", config.fingerprint, config.checkpoint_settings)
+    stored = yaml_values(folder / "config.yaml")
+    checkpoints = Checkpoints(folder / "checkpoint", fingerprint_of(stored), config.checkpoint_settings)
     checkpoints.extend(longer.fingerprint, longer.checkpoint_settings)
     write_yaml(folder / "config.yaml", longer)
     return longer
@@ -170,6 +187,8 @@ def refuse_another_run(folder: Path, config: RunConfig) -> None:
 def open_splits(config: DataConfig) -> Splits:
     """Load both splits. Generated sets must match the hashes on their card."""
     splits = DATASETS[config.name].open(config)
+    for part in (splits.train, splits.test):
+        part.check()
     if splits.source.startswith("generated"):
         require_untouched(config.root, how=how_to_make(config.name, config.root))
     log.info("data: %s", splits.source)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from linearno.bundle import Bundle, as_tensor
+from linearno.bundle_files import require_rebuildable
+from linearno.core.artifacts import alone_in, writable_folder
 from linearno.core.device import resolve_device
 from linearno.core.errors import UserError
 from linearno.data import Batch, FieldData, FieldSpec, Scaler
@@ -22,6 +25,7 @@ from linearno.training import fit as train
 from linearno.training.fit import hold_out, require_output, require_trainable
 
 AXES = ("x", "y", "z")
+BUSY = "another process is training in {root}; wait, or choose another folder"
 DEFAULTS: dict[str, Any] = {"epochs": 100, "loss": {"scaled": True}}
 PARTS = ("coords", "inputs", "targets", "surface")
 
@@ -63,6 +67,7 @@ def fit(
     >>> bundle.predict(a_new)  # (S, N, C), numpy in and numpy out
     """
     train_data = data if isinstance(data, FieldData) else _field_data(data, spec, grid)
+    train_data.check()
     config = TrainingConfig.make(DEFAULTS | training)
     task, where = task or Task(), resolve_device(device)
     torch.manual_seed(seed)
@@ -72,8 +77,25 @@ def fit(
     module = _module(model, settings, asked)
     require_trainable(module, train_data, config, task)
     require_output(module, scaler, train_data, config, task)
+    bundle = Bundle(
+        module,
+        scaler,
+        train_data.spec,
+        train_data.coords if train_data.shared else None,
+        f"fit/{spec_of(module).config.name}",
+        seed,
+        config.eval_precision,
+        task,
+        train_data.shared_aux,
+    )
+    if isinstance(model, str):  # a module that is given may hold what no constructor draws again
+        require_rebuildable(bundle.parts(), train_data)
     fingerprint = _fingerprint(module, train_data, config, task, seed)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as lock:
+        folder = Path(scratch if out is None else out)
+        if (folder / "config.yaml").exists():
+            raise UserError(f"{folder} holds a run of `linearno train`; choose another folder")
+        lock.enter_context(alone_in(writable_folder(folder), busy=BUSY))
         train(
             module,
             scaler,
@@ -81,18 +103,14 @@ def fit(
             config,
             seed=seed,
             device=where,
-            folder=Path(scratch if out is None else out),
+            folder=folder,
             fingerprint=fingerprint,
             task=task,
             on_epoch=on_epoch,
         )
-    coords = train_data.coords.cpu() if train_data.shared else None
-    name = spec_of(module).config.name
-    bundle = Bundle(
-        module.eval(), scaler, train_data.spec, coords, f"fit/{name}", seed, config.eval_precision, task
-    )
-    if out is not None:
-        bundle.save(out)
+        if out is not None:
+            bundle.save(folder)
+    module.eval()
     return bundle
 
 
@@ -110,7 +128,13 @@ def _module(model: nn.Module | str, settings: Mapping[str, Any] | None, asked: F
 def _field_data(
     data: Arrays | Sequence[Arrays], spec: FieldSpec | None, grid: tuple[int, ...] | None
 ) -> FieldData:
+    if not isinstance(data, Mapping | list | tuple):
+        raise UserError(
+            f"data is a {type(data).__name__}; expected a dict of arrays, a list of them or FieldData"
+        )
     samples = [data] if isinstance(data, Mapping) else list(data)
+    if not all(isinstance(sample, Mapping) for sample in samples):
+        raise UserError("data is a list of dicts, one for each sample: {'coords': …, 'targets': …}")
     parts = [_parts(sample) for sample in samples]
     if not parts:
         raise UserError("there are no samples to train on")
@@ -169,7 +193,10 @@ def _fingerprint(model: nn.Module, data: FieldData, config: TrainingConfig, task
     """Identifies model, data and settings: a folder of another run is not resumed."""
     digest = hashlib.sha256()
     settings = [spec_of(model).config, config, task]
+    settings.append(data.spec)
     digest.update(json.dumps([part.model_dump(mode="json") for part in settings] + [seed]).encode())
-    for part in (data.coords, data.inputs, data.targets):
-        digest.update(b"none" if part is None else part.contiguous().cpu().numpy().tobytes())
+    parts = (data.coords, data.inputs, data.targets, data.offsets, data.surface, *data.aux.values())
+    for part in (*parts, *model.state_dict().values()):
+        plain = None if part is None else part.detach().cpu().contiguous().view(torch.uint8)
+        digest.update(b"none" if plain is None else plain.numpy().tobytes())
     return digest.hexdigest()

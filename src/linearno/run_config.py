@@ -5,9 +5,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, NonNegativeInt, SerializeAsAny, model_validator
+from pydantic import BeforeValidator, NonNegativeInt, SerializeAsAny
 
-from linearno.core.config import Config
+from linearno.core.config import Config, override
 from linearno.core.errors import UserError, did_you_mean
 from linearno.core.registry import Registry
 from linearno.data import DATASETS, METRICS, Benchmark, DataConfig, PerSample
@@ -29,7 +29,8 @@ def _chosen(field: str, kind: Callable[[str], type[Config]]) -> BeforeValidator:
         try:
             return kind(value["name"]).make(value)
         except UserError as error:
-            raise UserError(f"{field}.{error}" if ": " in str(error) else str(error)) from None
+            own = ": " in str(error) and not str(error).startswith("unknown ")
+            raise UserError(f"{field}.{error}" if own else str(error)) from None
 
     return BeforeValidator(choose)
 
@@ -55,9 +56,11 @@ class RunConfig(Config):
     training: TrainingConfig
     init_from: str | None = None
 
-    @model_validator(mode="after")
-    def _model_fits_task(self) -> "RunConfig":
-        """What the task gives a call of the model must be what the model takes."""
+    def require_fit(self) -> None:
+        """Refuse a model that does not take what the task gives it, or takes what the task does not give.
+
+        Not part of validation: `--set` may change either after a recipe is made.
+        """
         needs = set(MODELS[self.model.name].needs_of(self.model))
         for part, does in (("time", "asks for frames by their time"), ("points", "asks at other points")):
             gives, takes = part in self.task.provides, part in needs
@@ -65,10 +68,9 @@ class RunConfig(Config):
                 continue
             if part == "time" and "time" in type(self.model).model_fields:
                 does, flag = (does, "true") if gives else ("knows no times", "false")
-                raise ValueError(f"task={self.task.name} {does}: set model.time={flag}")
+                raise UserError(f"task={self.task.name} {does}: set model.time={flag}")
             fits = f"model.name={_example(part)}" if gives else f"task.name={_tasks_that_give(part)}"
-            raise ValueError(f"task={self.task.name} does not fit model={self.model.name}: set {fits}")
-        return self
+            raise UserError(f"task={self.task.name} does not fit model={self.model.name}: set {fits}")
 
     @property
     def benchmark(self) -> Benchmark:
@@ -83,11 +85,8 @@ class RunConfig(Config):
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the configuration; equal for equal ones of all versions that know all their fields."""
-        values = self.model_dump(mode="json")
-        if self.init_from is None:
-            del values["init_from"]
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+        """Identifies the configuration."""
+        return fingerprint_of(self.model_dump(mode="json"))
 
     @property
     def checkpoint_settings(self) -> dict[str, Any]:
@@ -101,6 +100,26 @@ class RunConfig(Config):
         if part == "task":
             return TASKS[name].make({"name": name}).model_dump(mode="json")
         return DATASETS[name].config.make({}).model_dump(mode="json") if part == "data" else None
+
+
+def fingerprint_of(values: Mapping[str, Any]) -> str:
+    """The fingerprint of a configuration as plain values, as a config.yaml holds them.
+
+    That of a stored file stays the same when later versions add fields with defaults.
+    """
+    plain = {name: value for name, value in values.items() if (name, value) != ("init_from", None)}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def changed(config: RunConfig, changes: list[str]) -> RunConfig:
+    """`override`; a recipe BENCHMARK/MODEL is named after the model that it then has."""
+    new = override(config, changes)
+    benchmark, _, model = config.recipe.partition("/")
+    same = new.model.name == config.model.name
+    renamed = any(change.startswith("recipe=") for change in changes)
+    if same or renamed or model != config.model.name:
+        return new
+    return new.model_copy(update={"recipe": f"{benchmark}/{new.model.name}"})
 
 
 def _tasks_that_give(part: str) -> str:
@@ -176,7 +195,7 @@ class Recipes(Registry[Recipe]):
         benchmark, _, model = name.partition("/")
         if name in self or (benchmark in _benchmark_names() and model in MODELS):
             return _pair(benchmark, model)
-        known = [*self, *(f"{benchmark}/{each}" for each in MODELS if benchmark in _benchmark_names())]
+        known = {*self, *(f"{benchmark}/{each}" for each in MODELS if benchmark in _benchmark_names())}
         raise UserError(f"unknown recipe {name!r}; {did_you_mean(name, known)}; {MODELS.hint}")
 
     def __iter__(self) -> Iterator[str]:

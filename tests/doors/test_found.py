@@ -143,9 +143,9 @@ def field_data(outputs=("u",), inputs=("a",), edges=None):
     ids=["outputs", "inputs", "negative edge", "edge too far"],
 )
 def test_data_that_do_not_fit_their_description_are_refused(wrong):
-    field_data()
+    field_data().check()
     with pytest.raises(UserError):
-        field_data(**wrong)
+        field_data(**wrong).check()
 
 
 FIRST = '''

@@ -187,7 +187,7 @@ def test_every_pair_is_a_recipe_and_a_variant_changes_more_than_the_model():
     with pytest.raises(
         UserError, match=r"task=direct does not fit model=cross-linearno: set task\.name=completion"
     ):
-        RECIPES["darcy/cross-linearno"]()
+        RECIPES["darcy/cross-linearno"]().require_fit()
     for name in RECIPES:
         assert RECIPES[name]().recipe == name
         assert RECIPES[name].__doc__
@@ -213,8 +213,9 @@ def test_a_metric_with_another_number_of_values_is_named(rings, tmp_path, monkey
         return (prediction - batch.targets).sum().view(1)
 
     monkeypatch.setitem(DATASETS._entries, "rings", Benchmark(**{**vars(bench), "metrics": {"total": total}}))
-    with pytest.raises(UserError, match=r"total gave \(1,\) values for 4 samples; expected one each"):
+    with pytest.raises(UserError, match=r"metric total gave \(1,\) for 2 samples; expected one value for each"):
         run(recipe("rings", "linearno"), tmp_path / "run", CPU)
+    assert not (tmp_path / "run").exists()  # before training
 
 
 def test_a_loss_of_the_benchmark_needs_one():

@@ -38,10 +38,11 @@ def evaluate(
             bundle, config = load(run, device), open_run(run)
             data = config.data if root is None else override(config.data, [f"root={root}"])
             metrics = evaluate_run(bundle, config, open_splits(data), run)
-        metric = metrics["metric"]
-        error = metrics[metric]
         console.print(f"{metrics['samples']} test samples; {metrics['data']}")
-        for name in ("mean", "median", "std", "max"):
-            console.print(f"{metric_title(metric)} {name:>6}  {error[name]:.6g}")
+        for metric in dict.fromkeys([metrics["metric"], *config.benchmark.metrics]):
+            for name in ("mean", "median", "std", "max"):
+                console.print(f"{metric_title(metric)} {name:>6}  {metrics[metric][name]:.6g}")
+        for name, value in metrics["summaries"].items():
+            console.print(f"{metric_title(name)}  {value:.6g}")
         for step, value in enumerate(metrics.get("relative_l2_by_frame", []), start=1):
             console.print(f"relative L2 of step {step:>2}  {value:.6g}")

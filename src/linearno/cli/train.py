@@ -2,16 +2,18 @@
 
 import logging
 import signal
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 import typer
 
 from linearno.cli.shared import DeviceOption, ImportOption, console, progress_bar, user_errors
 from linearno.cli.track import tensorboard
-from linearno.core.config import override, read_yaml, yaml_values
+from linearno.core.config import read_yaml, yaml_values
 from linearno.core.device import describe, resolve_device
 from linearno.core.durations import format_duration
 from linearno.core.errors import UserError
@@ -21,7 +23,7 @@ from linearno.experiment import extend_run, open_run, run
 from linearno.models import import_definitions
 from linearno.recipes import RECIPES
 from linearno.recipes.cases import cases_run
-from linearno.run_config import RunConfig
+from linearno.run_config import RunConfig, changed
 from linearno.training import EpochRecord, Interrupted, parallel
 
 
@@ -80,8 +82,11 @@ def train(
         console.print(
             f"test {metric_title(metric)} {error['mean']:.4g} "
             f"(median {error['median']:.4g}, max {error['max']:.4g}) on {metrics['samples']} samples; "
-            f"the mean field alone gives {baseline:.4g}"
+            f"the mean field alone gives {baseline:.4g}",
+            soft_wrap=True,
         )
+        for name, value in metrics["summaries"].items():
+            console.print(f"  {metric_title(name)}: {value:.4g}")
         for name, found in metrics.get("relative_l2_by_field", {}).items():
             console.print(f"  {name}: {found['mean']:.4g}; its mean alone gives {found['mean_field']:.4g}")
         console.print(f"run folder: {folder}   next: linearno report {folder}")
@@ -104,7 +109,7 @@ def planned_run(
     else:
         return open_run(folder) if more_epochs is None else extend_run(folder, more_epochs), folder
     started = [] if init_from is None else [f"init_from={_quoted(str(init_from))}"]
-    config = override(config, [*changes, *started])
+    config = changed(config, [*changes, *started])
     return config, out or Path("runs") / config.recipe.replace("/", "-")
 
 
@@ -129,6 +134,7 @@ def run_with_bar(config: RunConfig, folder: Path, device: str, track: Path | Non
     bar = progress_bar(config.recipe, config.training.epochs)
     with tensorboard(track) as log, bar as advance:
         done = 0
+        took: deque[float] = deque(maxlen=5)  # seconds of the last epochs
 
         def on_epoch(record: EpochRecord) -> None:
             nonlocal done
@@ -136,10 +142,12 @@ def run_with_bar(config: RunConfig, folder: Path, device: str, track: Path | Non
             advance(record.epoch - done, f"{config.recipe}  loss {record.loss:.4g}{validation}")
             done = record.epoch
             if not console.is_terminal:
-                left = format_duration(record.seconds * (config.training.epochs - record.epoch))
+                took.append(record.seconds)
+                left = median(took) * (config.training.epochs - record.epoch)
+                more = f", about {format_duration(left)} left" if left else ""
                 console.print(
                     f"epoch {record.epoch}/{config.training.epochs}  loss {record.loss:.4g}{validation}  "
-                    f"lr {record.lr:.3g}  {record.seconds:.2f} s, about {left} left",
+                    f"lr {record.lr:.3g}  {record.seconds:.2f} s{more}",
                     soft_wrap=True,
                 )
             log(record)

@@ -98,6 +98,48 @@ class FieldData:
             if kind == "edge" and name not in self.edge_offsets and self.offsets is not None:
                 raise UserError(f"aux {name!r}: meshes of different sizes have edges each; give edge_offsets")
 
+    def check(self) -> None:
+        """Refuse data that do not fit their description: channels, points, samples, grid, edges."""
+        packed, spec = self.offsets is not None, self.spec
+        points = self.coords.shape[-2] if self.coords.dim() > 1 else 0
+        parts = {"coords": self.coords, "inputs": self.inputs, "outputs": self.targets}
+        for part, values in parts.items():
+            channels = len(getattr(spec, part))
+            if values is None:
+                if channels:
+                    raise UserError(f"there are no {part}, but spec.{part} names {channels}")
+                continue
+            dims = (2,) if packed else (2, 3) if part == "coords" else (3,)
+            if values.dim() not in dims or values.shape[-1] != channels or values.shape[-2] != points:
+                expected = (points, channels) if packed else (len(self), points, channels)
+                raise UserError(
+                    f"{part} have shape {tuple(values.shape)}, expected "
+                    f"({'' if packed else 'samples, '}points, channels) = {expected}, as spec.{part} says"
+                )
+            if values.dim() == 3 and len(values) != len(self):
+                raise UserError(f"{part} are of {len(values)} samples, the targets of {len(self)}")
+            if not values.is_floating_point():
+                raise UserError(f"{part} are {values.dtype}, expected real numbers of floating point")
+        if spec.grid is not None and spec.points != points:
+            raise UserError(f"spec.grid={spec.grid} has {spec.points} points, the data have {points}")
+        for name, kind in spec.aux.items():
+            if kind == "edge":
+                self._require_edges(name, points)
+
+    def _require_edges(self, name: str, points: int) -> None:
+        edges = self.aux[name]
+        if not edges.numel():
+            return
+        most = torch.full_like(edges[0], points)
+        if name in self.edge_offsets:
+            counts = self.edge_offsets[name].diff()
+            if len(counts) != len(self) or int(counts.sum()) != edges.shape[1]:
+                raise UserError(f"edge_offsets of {name!r} do not run over the {edges.shape[1]} edges")
+            sizes = torch.full((len(self),), points) if self.offsets is None else self.offsets.diff()
+            most = sizes.repeat_interleave(counts).to(edges.device)
+        if int(edges.min()) < 0 or not (edges < most).all():
+            raise UserError(f"{name!r} name points that the samples do not have; count from 0 in each sample")
+
     @classmethod
     def pack(
         cls, spec: FieldSpec, samples: Sequence[Batch], surface: Sequence[Tensor] | None = None
@@ -135,6 +177,18 @@ class FieldData:
         return self.offsets is None and self.coords.dim() == 2
 
     @property
+    def shared_aux(self) -> dict[str, Tensor]:
+        """Auxiliary fields that all samples have in common, if they have the same points."""
+        if not self.shared:
+            return {}
+        return {
+            name: self.aux[name]
+            for name, kind in self.spec.aux.items()
+            if (kind == "point" and self.aux[name].dim() == 2)
+            or (kind == "edge" and name not in self.edge_offsets)
+        }
+
+    @property
     def ragged(self) -> bool:
         """Whether samples differ in their number of points or edges, so that a batch is built on the host."""
         return self.offsets is not None or bool(self.edge_offsets)
@@ -142,7 +196,8 @@ class FieldData:
     def batch(self, index: Tensor | slice, kept: Sequence[Tensor] | None = None) -> Batch:
         """The samples at `index`, stacked: (B, N, ·); of packed data one after another: (1, T, ·).
 
-        With `kept` only those points of each, (K_i,) of its mesh, the same number of all where not packed.
+        With `kept` only those points of each, (K_i,) of its mesh, the same number of all where not packed;
+        edges are then left out.
         """
         if self.offsets is not None:
             return self._packed(index, kept)
@@ -227,11 +282,9 @@ class FieldData:
         aux = {}
         for name, part in self.aux.items():
             kind = self.spec.aux[name]
-            if kind == "edge":
-                if rows is not None:
-                    raise UserError(f"some points of a mesh have no {name}: leave training.points out")
+            if kind == "edge" and rows is None:
                 aux[name] = _placed_edges(part, self.edge_offsets[name], chosen, sizes)
-            else:
+            elif kind != "edge":
                 aux[name] = take(part) if kind == "point" else part[torch.tensor(chosen, device=part.device)]
         inputs = None if self.inputs is None else take(self.inputs)
         surface = None if self.surface is None else take(self.surface)
@@ -252,8 +305,6 @@ class FieldData:
             here, own = kept.to(part.device), rows.to(part.device)
             return part[here] if part.dim() == dims else part[own, here]
 
-        if edges := [name for name, kind in self.spec.aux.items() if kind == "edge"]:
-            raise UserError(f"some points of a mesh have no {edges[0]}: leave training.points out")
         return Batch(
             take(self.coords, 2),
             None if self.inputs is None else self.inputs[rows, kept],
@@ -262,6 +313,7 @@ class FieldData:
             aux={
                 name: take(part, 2) if self.spec.aux[name] == "point" else part[rows[:, 0]]
                 for name, part in self.aux.items()
+                if self.spec.aux[name] != "edge"
             },
         )
 
@@ -362,6 +414,13 @@ def metric_title(name: str) -> str:
     return METRIC_TITLES.get(name, name.replace("_", " "))
 
 
+RESERVED_METRICS = {  # other keys of metrics.json
+    *("split", "samples", "metric", "relative_l2_by_frame", "relative_l2_by_field", "summaries"),
+    *("mean_field", "parameters", "flops", "seconds", "data", "device", "protocol"),
+    *("precision", "training_precision"),
+}
+
+
 @dataclass(frozen=True)
 class Variant:
     """A recipe of a benchmark that needs more than the settings of a model.
@@ -438,10 +497,17 @@ class Benchmark:
                 'a benchmark needs a metric: give metrics={"relative_l2": relative_l2}, or leave it out'
             )
 
+        if clash := RESERVED_METRICS & {*self.metrics, *self.summaries}:
+            raise UserError(f"no metric may be called {clash.pop()!r}: metrics.json has other things there")
+
     def variant(self, name: str) -> Variant:
         """The recipe of that name; for a model that is not listed, one with its defaults."""
         found = self.models.get(name, {})
         return found if isinstance(found, Variant) else Variant(settings=found)
 
 
-DATASETS: Registry[Benchmark] = Registry("dataset", plugins="linearno.benchmarks")
+DATASETS: Registry[Benchmark] = Registry(
+    "dataset",
+    plugins="linearno.benchmarks",
+    hint="a benchmark in a file of your own is given with --import FILE.py",
+)

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, Literal, NamedTuple
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 
 from linearno.core.config import Config
@@ -24,7 +24,7 @@ class FieldSpec(Config):
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...]
     units: dict[str, str] = Field(default={})  # name → unit; a name without one is dimensionless
-    grid: tuple[int, ...] | None = None  # (rows, columns[, layers]); points are its C-order flattening
+    grid: tuple[PositiveInt, ...] | None = None  # (rows, columns[, layers]); points in C order
     scaled: tuple[Part, ...] = ()  # which parts are standardised with statistics of the training split
     places: tuple[str, ...] = ()  # outputs that say where the points are, two or three for each frame
     view: tuple[tuple[float, float], ...] | None = None  # bounds of each coordinate in pictures; all of it

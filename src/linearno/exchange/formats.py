@@ -2,7 +2,8 @@
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
+from linearno.core.errors import UserError, shorten
 from linearno.core.extras import require_extra
 from linearno.exchange.graph import Fields, Surrogate, decompose, quiet
 
@@ -56,7 +58,7 @@ def _torch_lines(path: Path, surrogate: Surrogate) -> list[str]:
 
 
 def _write_onnx(program: ExportedProgram, surrogate: Surrogate, card: Mapping[str, Any]) -> bytes:
-    with quiet():
+    with quiet(), _one_line("ONNX"):
         made = torch.onnx.export(
             decompose(program, {torch.ops.aten.cdist.default: _distances}),
             dynamo=True,
@@ -68,6 +70,19 @@ def _write_onnx(program: ExportedProgram, surrogate: Surrogate, card: Mapping[st
     assert made is not None
     made.model.metadata_props["linearno"] = json.dumps(card)
     return made.model_proto.SerializeToString()
+
+
+@contextmanager
+def _one_line(format: str) -> Iterator[None]:
+    """An operator that a format does not have is a message, not a report of the exporter."""
+    try:
+        yield
+    except Exception as error:  # of many kinds, none of them public
+        reason = shorten(str(error).strip().splitlines()[-1], 200) if str(error).strip() else ""
+        raise UserError(
+            f"{format} cannot express this model ({type(error).__name__}: {reason}); "
+            "export it with --format torch"
+        ) from error
 
 
 def _open_onnx(content: bytes, surrogate: Surrogate) -> Ask | None:

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any, Literal, NamedTuple
 
 from linearno.bundle import Bundle
-from linearno.nn.protocol import completes, fixed_grid, needs_of
+from linearno.nn.protocol import completes, fixed_grid, needs_of, unsupported
 from linearno.training import Timed
 
 Kind = Literal["coords", "input", "time", "points", "output"]
@@ -44,6 +44,9 @@ def ports_of(bundle: Bundle) -> tuple[list[Port], list[Port]]:
 
     Coordinates are left out where the model is tied to a grid whose points all samples share.
     """
+    own = [need for need in needs_of(bundle.model) or () if need in bundle.spec.aux or need == "surface"]
+    if own:
+        raise unsupported(bundle.model, f"export, since it needs {own[0]}")
     asked, outputs, grid = bundle.asked, _outputs(bundle), fixed_grid(bundle.model)
     crossing = completes(bundle.model)
     here = prod(grid) if grid else "observations" if crossing else "points"

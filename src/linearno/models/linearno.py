@@ -1,5 +1,6 @@
 """LinearNO: canonical linear attention between N points and M slices (arXiv 2511.06294)."""
 
+from math import inf
 from typing import Literal
 
 from pydantic import PositiveInt
@@ -68,6 +69,8 @@ class LinearNO(PointTransformer):
     ):
         if psi == "phi" and not tied:
             raise ValueError("psi='phi' is the softmax over N of φ: it needs tied=True")
+        if temperature is not None and not 0 < temperature[0] <= temperature[1] < inf:
+            raise ValueError(f"temperature={temperature}: expected two bounds, 0 < low <= high")
         head_width = width // heads
 
         def attention() -> SliceAttention:

@@ -121,8 +121,11 @@ def rebuild_model(name: str, sizes: Mapping[str, Any], settings: Mapping[str, An
 
 def _record_arguments(cls: type[M], name: str, needs: Needs) -> ModelEntry:
     """Derive the configuration of `cls`, and let its constructor check arguments and record them."""
+    if isinstance(needs, str):
+        raise UserError(f"{cls.__name__}: needs={needs!r} is a text; give a tuple, ({needs!r},)")
     original = cls.__init__
     parameters = _parameters(cls)
+    _require_keywords(cls, () if callable(needs) else needs)
     sizes = tuple(
         p.name for p in parameters if p.name in SIZES or (p.name == "grid" and p.default is p.empty)
     )
@@ -147,6 +150,16 @@ def _record_arguments(cls: type[M], name: str, needs: Needs) -> ModelEntry:
 
     cls.__init__ = __init__  # type: ignore[method-assign]
     return entry
+
+
+def _require_keywords(cls: type[nn.Module], needs: Sequence[str]) -> None:
+    """Every need is an argument of `forward`, but for the grid, which is one of the constructor."""
+    taken = inspect.signature(cls.forward).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+        return
+    for need in needs:
+        if need != GRID_NEED and need not in taken:
+            raise UserError(f"{cls.__name__} needs {need!r}, but its forward has no argument of that name")
 
 
 def _parameters(cls: type[nn.Module]) -> list[inspect.Parameter]:

@@ -46,6 +46,8 @@ def spec_of(model: nn.Module) -> ModelSpec:
     spec = model.__dict__.get("_model_spec")
     if spec is None:
         name = type(model).__name__
+        if name == "OptimizedModule":
+            raise UserError("this is a compiled module: build the model and call model.compile() instead")
         raise UserError(f'{name} is not registered: put @linearno.model("name") above the class')
     return spec
 

@@ -79,10 +79,17 @@ def _facts(run: Run, metrics: list[str]) -> dict[str, str]:
         "Epochs": epochs(run),
         "Evaluated on": evaluated_on(run),
         **errors,
+        **{capital(metric_title(name)): number(value) for name, value in _summaries(run).items()},
         "Training time": training_time(run),
         "Device": text(run.metrics.get("device")),
         "Data": text(run.metrics.get("data")),
     }
+
+
+def _summaries(run: Run) -> dict[str, float]:
+    """Numbers of the whole test set, such as a rank correlation."""
+    found = run.metrics.get("summaries")
+    return found if isinstance(found, dict) else {}
 
 
 def _glossary(runs: list[Run], metrics: list[str]) -> Markup:

@@ -177,10 +177,10 @@ def require_points(model: nn.Module, train: FieldData, config: TrainingConfig, t
             f"model {name!r} takes meshes of one size, these differ; "
             f"build it with {grid_free_settings(model)}"
         )
-    if grid is not None and prod(grid) != train.coords.shape[-2]:
-        raise UserError(
-            f"model {name!r} was built for the grid {grid}, these data have {train.coords.shape[-2]} points"
-        )
+    if grid is not None and grid != train.spec.grid and train.offsets is None:
+        there = train.spec.grid or f"{train.coords.shape[-2]} points without a grid"
+        if train.spec.grid is not None or prod(grid) != train.coords.shape[-2]:
+            raise UserError(f"model {name!r} was built for the grid {grid}, these data have {there}")
     if config.points is not None and grid is not None:
         raise UserError(
             f"training.points={config.points}: a model tied to a grid needs it whole; leave it out"
@@ -224,6 +224,20 @@ def require_output(
             f"model {model_name(model)!r} returned {shape}{kind}; expected (batch, points, channels) = "
             f"{expected}, floating point"
         )
+
+
+def require_values(name: str, measure: PerSample | None, data: FieldData) -> None:
+    """An error now if a loss or metric of the benchmark does not give one finite or NaN value per sample."""
+    if measure is None:
+        return
+    some = data.subset(torch.arange(min(2, len(data)))).everything()
+    guess = some.targets.nan_to_num().clone().requires_grad_()
+    values = measure(guess, some._replace(targets=some.targets.nan_to_num()))
+    shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+    if shape != (some.size,):
+        raise UserError(f"{name} gave {shape} for {some.size} samples; expected one value for each")
+    if name == "the loss" and not values.requires_grad:
+        raise UserError(f"{name} has no gradient: it must depend on the prediction")
 
 
 def hold_out(train: FieldData, count: int, seed: int) -> tuple[FieldData, FieldData | None]:

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
 
+from linearno.core.errors import UserError
 from linearno.ops.choice import takes_kernel
 from linearno.training.config import TrainingConfig
 from linearno.training.flat_adam import FlatAdam
@@ -16,6 +17,8 @@ from linearno.training.flat_adam import FlatAdam
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
     """Over all parameters, few kernels a step: `FlatAdam` where it can run, else PyTorch's fused form."""
     parameters = list(model.parameters())
+    if not parameters:
+        raise UserError(f"{type(model).__name__} has no parameters to train")
     other = next((weight.dtype for weight in parameters if weight.dtype != torch.float32), None)
     if takes_kernel("adam", parameters[0], None if other is None else f"weights are {other}"):
         return FlatAdam(
@@ -28,7 +31,11 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
         )
     kind = AdamW if config.optimizer == "adamw" else Adam
     return kind(
-        model.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
+        parameters,
+        lr=config.lr,
+        betas=config.betas,
+        weight_decay=config.weight_decay,
+        fused=all(weight.is_floating_point() for weight in parameters),  # PyTorch has none for complex ones
     )
 
 

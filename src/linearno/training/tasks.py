@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from linearno.core.config import Config
-from linearno.core.errors import UserError
+from linearno.core.errors import UserError, brief
 from linearno.core.randomness import torch_generator
 from linearno.core.registry import Registry
 from linearno.data.benchmark import FieldData
@@ -284,4 +284,7 @@ TASKS.register("completion")(Completion)
 def make_task(values: dict[str, Any] | None) -> Task:
     """The task that a card or a configuration describes."""
     values = values or {}
-    return TASKS[values.get("name", "direct")].make(values)
+    name = values.get("name", "direct")
+    if not isinstance(name, str):
+        raise UserError(f"task.name: expected a name, got {brief(name)}")
+    return TASKS[name].make(values)
