@@ -1,0 +1,87 @@
+"""The pages on Python and on models and benchmarks of one's own: every block runs, with smaller sizes."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from linearno.data import DATASETS
+from linearno.models import MODELS
+from tests.commands import linearno
+
+DOCS = Path(__file__).parents[2] / "docs"
+FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE_NAME = re.compile(r"# (\w+\.py)\n")
+DARCY = ["data.train=4", "data.test=3", "data.stride=8", "training.epochs=1"]
+SMALLER = [
+    (r"epochs=\d+", "epochs=1"),
+    (r'"epochs": \d+', '"epochs": 1'),
+    (r"(train|test): int = \d+", r"\1: int = 4"),
+    (r'"data\.root=data/darcy"', ", ".join(f'"{change}"' for change in [*DARCY, "model.width=8"])),
+]
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch, darcy_folder):
+    """A folder with Darcy data; models, benchmarks and modules of the page are forgotten afterwards."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "darcy").symlink_to(darcy_folder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    # The compiler cannot trace the type checks of the tests; tests/models/test_compiled_training.py compiles.
+    monkeypatch.setattr(torch, "compile", lambda model, fullgraph: model)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda model: None)
+    for registry in (MODELS, DATASETS):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    modules = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - modules:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def run_page(page):
+    """Run the blocks in order. A block that begins with the name of a file is written there instead."""
+    names = {"__name__": page}
+    for language, text in FENCED.findall((DOCS / page).read_text(encoding="utf-8")):
+        for pattern, smaller in SMALLER:
+            text = re.sub(pattern, smaller, text)
+        if language == "sh":
+            for line in text.splitlines():
+                run_command(shlex.split(line, comments=True))
+        elif language == "python" and (name := FILE_NAME.match(text)):
+            Path(name[1]).write_text(text, encoding="utf-8")
+        elif language == "python":
+            exec(compile(text, f"{page}: {text.splitlines()[0]}", "exec"), names)
+    return names
+
+
+def run_command(words):
+    assert words[0] == "linearno"
+    if words[1] == "train":
+        changes = DARCY if words[2].startswith("darcy/") else ["data.sectors=8"]
+        words = [*words, "--device=cpu", *(f"--set={change}" for change in changes)]
+    code, output = linearno(*words[1:])
+    assert code == 0, (words, output)
+
+
+def test_blocks_of_the_page_on_extending_run(workplace):
+    names = run_page("extending.md")
+    assert {"mean-net", "edge-net"} <= set(MODELS)
+    assert names["surrogate"].model.__class__.__name__ == "MeanNet"
+    assert names["batch"].segments.tolist() == [0, 35, 55]
+    assert names["config"].model.name == "linearno"
+    assert names["config"].model.slices == 16
+    metrics = (workplace / "runs" / "cylinder-edge-net" / "metrics.json").read_text()
+    assert "lift_spearman" in metrics
+    assert "force_error" in metrics
+
+
+def test_blocks_of_the_page_on_python_run(workplace):
+    names = run_page("python.md")
+    assert names["values"].shape == (1, 50, 1)
+    assert names["packed"].shape == (350, 1)
+    assert names["metrics"]["split"] == "test"
