@@ -12,7 +12,7 @@ from linearno.data import DATASETS
 from linearno.models import MODELS
 from tests.commands import linearno
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# (\w+\.py)\n")
 DARCY = ["data.train=4", "data.test=3", "data.stride=8", "training.epochs=1"]
@@ -43,12 +43,18 @@ def workplace(tmp_path, monkeypatch, darcy_folder):
             del sys.modules[name]
 
 
+def blocks(page):
+    """Language and text of each block, with fewer samples and epochs."""
+    for language, text in FENCED.findall((ROOT / page).read_text(encoding="utf-8")):
+        for pattern, smaller in SMALLER:
+            text = re.sub(pattern, smaller, text)
+        yield language, text
+
+
 def run_page(page):
     """Run the blocks in order. A block that begins with the name of a file is written there instead."""
     names = {"__name__": page}
-    for language, text in FENCED.findall((DOCS / page).read_text(encoding="utf-8")):
-        for pattern, smaller in SMALLER:
-            text = re.sub(pattern, smaller, text)
+    for language, text in blocks(page):
         if language == "sh":
             for line in text.splitlines():
                 run_command(shlex.split(line, comments=True))
@@ -69,7 +75,7 @@ def run_command(words):
 
 
 def test_blocks_of_the_page_on_extending_run(workplace):
-    names = run_page("extending.md")
+    names = run_page("docs/extending.md")
     assert {"mean-net", "edge-net"} <= set(MODELS)
     assert names["surrogate"].model.__class__.__name__ == "MeanNet"
     assert names["batch"].segments.tolist() == [0, 35, 55]
@@ -81,7 +87,19 @@ def test_blocks_of_the_page_on_extending_run(workplace):
 
 
 def test_blocks_of_the_page_on_python_run(workplace):
-    names = run_page("python.md")
+    names = run_page("docs/python.md")
     assert names["values"].shape == (1, 50, 1)
     assert names["packed"].shape == (350, 1)
     assert names["metrics"]["split"] == "test"
+
+
+def test_blocks_of_the_readme_on_fit_and_a_model_of_your_own_run(workplace):
+    fit, model = (
+        text for language, text in blocks("README.md") if "linearno.fit(" in text or "@linearno.model" in text
+    )
+    names = {"xy": torch.rand(9, 2), "points": torch.rand(4, 2)}
+    names |= {name: torch.rand(2, 9, 1) for name in ("a", "u", "a_new")} | {"a_there": torch.rand(2, 4, 1)}
+    exec(fit, names)
+    assert names["u_there"].shape == (2, 4, 1)
+    Path("mynet.py").write_text(model)
+    run_command(["linearno", "train", "darcy/my-net", "--import", "mynet.py", "--set", "model.width=64"])
