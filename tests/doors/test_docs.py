@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ SMALLER = [
     (r"epochs=\d+", "epochs=1"),
     (r'"epochs": \d+', '"epochs": 1'),
     (r"(train|test): int = \d+", r"\1: int = 4"),
+    (r'"train": \d+', '"train": 6'),
     (r'"data\.root=data/darcy"', ", ".join(f'"{change}"' for change in [*DARCY, "model.width=8"])),
 ]
 
@@ -34,8 +36,13 @@ def workplace(tmp_path, monkeypatch, darcy_folder):
     # The compiler cannot trace the type checks of the tests; tests/models/test_compiled_training.py compiles.
     monkeypatch.setattr(torch, "compile", lambda model, fullgraph: model)
     monkeypatch.setattr(torch.nn.Module, "compile", lambda model: None)
-    for registry in (MODELS, DATASETS):
-        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    for registry, part in ((MODELS, "cls"), (DATASETS, "config")):  # without those of other tests
+        ours = {
+            name: entry
+            for name, entry in registry._entries.items()
+            if getattr(entry, part).__module__.startswith("linearno.")
+        }
+        monkeypatch.setattr(registry, "_entries", ours)
     modules = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - modules:
@@ -84,6 +91,8 @@ def test_blocks_of_the_page_on_extending_run(workplace):
     metrics = (workplace / "runs" / "cylinder-edge-net" / "metrics.json").read_text()
     assert "lift_spearman" in metrics
     assert "force_error" in metrics
+    DATASETS._entries["cylinder"] = replace(DATASETS["cylinder"], models=names["models"])
+    run_command(shlex.split("linearno train cylinder/linearno-averaged"))
 
 
 def test_blocks_of_the_page_on_python_run(workplace):
