@@ -64,7 +64,9 @@ def test_a_run_folder_holds_what_the_design_says(tiny_run, tiny_config):
         ),
     ],
 )
-def test_a_model_that_does_not_fit_its_task_is_refused_before_anything_is_written(recipe, change, complaint):
+def test_a_model_that_does_not_fit_its_task_is_refused_before_anything_is_written(
+    recipe, change, complaint, tmp_path
+):
     config = RECIPES[recipe]()
     values = config.model_dump(mode="json")
     part, name = change.partition("=")[0].split(".")
@@ -72,7 +74,8 @@ def test_a_model_that_does_not_fit_its_task_is_refused_before_anything_is_writte
         values["task"] = {}
     values[part][name] = yaml.safe_load(change.partition("=")[2])
     with pytest.raises(UserError, match=complaint):
-        RunConfig.make(values)
+        run(RunConfig.make(values), tmp_path / "run", CPU)
+    assert not (tmp_path / "run").exists()
 
 
 def test_data_that_are_not_those_of_their_card_are_refused_and_no_folder_is_made(tiny_config, tmp_path):
