@@ -1,5 +1,9 @@
 """The command line inside a test."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 from typer.testing import CliRunner
 
 from linearno.cli import app
@@ -11,6 +15,12 @@ def linearno(*args):
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.output
+
+
+def in_a_new_process(*args):
+    """Run a command in a process of its own, in the folder of the project."""
+    command = [sys.executable, "-m", "linearno", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
 
 
 def refused(*args):

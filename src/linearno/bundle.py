@@ -5,7 +5,7 @@ Axes: S samples, N points, X coordinates, C channels.
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -75,7 +75,7 @@ class Bundle:
         *,
         batch: int = 1,
         steps: int | None = None,
-        segments: A | None = None,
+        segments: A | Sequence[int] | None = None,
         memory: int | str | None = None,
         on_chunk: OnChunk | None = None,
         aux: Mapping[str, Any] | None = None,

@@ -12,8 +12,7 @@ from linearno.data import FieldData, FieldSpec
 from linearno.experiment import run
 from linearno.models import model
 from linearno.recipes import RECIPES
-from tests.commands import refused
-from tests.doors.test_own_model import in_a_new_process
+from tests.commands import in_a_new_process, refused
 
 CPU = torch.device("cpu")
 DARCY = [

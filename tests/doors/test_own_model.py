@@ -20,7 +20,7 @@ from linearno.experiment import extend_run, run
 from linearno.models import MODELS, build_model, import_definitions, model
 from linearno.nn.protocol import fixed_grid, needs_of, spec_of
 from linearno.recipes import RECIPES
-from tests.commands import linearno, refused
+from tests.commands import in_a_new_process, linearno, refused
 from tests.doors.nets import POINTWISE
 
 ROOT = Path(__file__).parents[2]
@@ -45,11 +45,6 @@ def example():
 
 def settings(darcy_folder, *changes):
     return [f"--set={change}" for change in [*DARCY, f"data.root={darcy_folder}", *changes]]
-
-
-def in_a_new_process(*args):
-    command = [sys.executable, "-m", "linearno", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
 
 def test_the_example_trains_loads_predicts_reports_and_exports_from_the_command_line(darcy_folder, tmp_path):
