@@ -147,7 +147,7 @@ class Bundle:
             raise UserError(f"batch={batch}: expected one sample or more at a time")
         for name, kind in data.spec.aux.items():
             if kind == "edge":
-                data._require_edges(name, data.coords.shape[-2])
+                data.require_edges(name, data.coords.shape[-2])
         return self.answer(data, batch=batch, stream=stream)
 
     def _aux(self, aux: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

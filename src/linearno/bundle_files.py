@@ -33,7 +33,7 @@ from linearno.models import MODELS, rebuild_model
 from linearno.nn.protocol import fixed_grid, model_name, spec_of
 from linearno.ops import backend
 from linearno.training import Task
-from linearno.training.predict import answer
+from linearno.training.predict import answer, one_call
 from linearno.training.tasks import make_task
 
 FORMAT = 1
@@ -213,8 +213,11 @@ def _rebuilt(name: str, sizes: Mapping[str, Any], settings: Mapping[str, Any], s
 
 
 @torch.no_grad()
-def require_rebuildable(parts: BundleParts, train: FieldData) -> None:
-    """An error now if a model of a user's own would not be the same when it is loaded again."""
+def require_rebuildable(parts: BundleParts, train: FieldData, points: int | None = None) -> None:
+    """An error now if a model of a user's own would not be the same when it is loaded again.
+
+    Compares predictions for the first sample, or for so many of its points.
+    """
     model, name = parts.model, model_name(parts.model)
     if type(model).__module__.startswith("linearno."):
         return
@@ -228,11 +231,8 @@ def require_rebuildable(parts: BundleParts, train: FieldData) -> None:
         raise UserError(
             f"model {name!r} could not be loaded again from its saved weights: {reason}"
         ) from None
-    task, device = parts.task, parts.scaler.coords.mean.device
-    batch = train.batch(torch.zeros(1, dtype=torch.int64)).to(device)
-    drawn = task.draw(batch.coords.shape[-2], 0)
-    call = task.call(batch, drawn)
-    found = []
+    device, found = parts.scaler.coords.mean.device, []
+    call = one_call(parts.task, train, device, points)
     for module in (model, copy.to(device)):
         training = module.training
         module.eval()

@@ -34,7 +34,7 @@ from linearno.training import EpochRecord, Task, TrainingConfig, fit, parallel
 from linearno.training.checkpoint import Checkpoints
 from linearno.training.fit import hold_out, require_output, require_trainable, require_values
 from linearno.training.history import read_history
-from linearno.training.predict import call_arguments, draw_for_test, scores
+from linearno.training.predict import call_arguments, one_call, scores
 from linearno.training.summary import by_field, mean_field_error, summary
 
 IN_TRAINING = "another process is training in {root}; wait, or choose another --out"
@@ -54,6 +54,7 @@ def run(
     """
     refuse_another_run(folder, config)
     config.require_fit()
+    fingerprint = stored_fingerprint(folder) or config.fingerprint
     splits = open_splits(config.data)  # disk → samples
     bundle = untrained(config, splits)
     with locked(folder, config):  # all checks are done: from here on files are written
@@ -65,7 +66,7 @@ def run(
             seed=config.seed,
             device=device,
             folder=folder,
-            fingerprint=stored_fingerprint(folder),
+            fingerprint=fingerprint,
             task=config.task,
             metric=next(iter(config.metrics.values())),
             loss=config.benchmark.loss,
@@ -89,9 +90,10 @@ def locked(folder: Path, config: RunConfig) -> Iterator[None]:
         yield
 
 
-def stored_fingerprint(folder: Path) -> str:
+def stored_fingerprint(folder: Path) -> str | None:
     """The fingerprint of the configuration in a run folder, with just the fields that it was written with."""
-    return fingerprint_of(yaml_values(folder / "config.yaml"))
+    path = folder / "config.yaml"
+    return fingerprint_of(yaml_values(path)) if path.exists() else None
 
 
 def untrained(config: RunConfig, splits: Splits) -> Bundle:
@@ -109,7 +111,7 @@ def untrained(config: RunConfig, splits: Splits) -> Bundle:
         bundle = warm_start(bundle, Path(config.init_from))
     require_trainable(bundle.model, splits.train, config.training, config.task, config.benchmark.loss)
     require_output(bundle.model, bundle.scaler, splits.train, config.training, config.task)
-    require_rebuildable(bundle.parts(), splits.train)
+    require_rebuildable(bundle.parts(), splits.train, config.training.points)
     for name, measure in config.metrics.items():
         require_values(f"metric {name}", measure, splits.train)
     if config.training.loss.kind == "benchmark":
@@ -255,9 +257,7 @@ def _over_time(task: Task, predictions: Tensor, targets: Tensor) -> dict[str, An
 def _flops(bundle: Bundle, test: FieldData) -> int:
     """Floating-point operations of one call of the model, for the first test sample."""
     model, scaler, device = bundle.model, bundle.scaler, bundle.device
-    drawn = draw_for_test(bundle.task, test.coords.shape[-2], bundle.seed, 0)
-    batch = test.batch(torch.zeros(1, dtype=torch.int64)).to(device)
-    call = bundle.task.call(batch, None if drawn is None else drawn.to(device))
+    call = one_call(bundle.task, test, device)
     coords, inputs = scaler.coords.encode(call.coords), scaler.encode_inputs(call.inputs)
     with backend("plain"):
         return count_flops(model, coords, inputs, **call_arguments(model, scaler, call))

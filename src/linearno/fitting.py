@@ -89,7 +89,7 @@ def fit(
         train_data.shared_aux,
     )
     if isinstance(model, str):  # a module that is given may hold what no constructor draws again
-        require_rebuildable(bundle.parts(), train_data)
+        require_rebuildable(bundle.parts(), train_data, config.points)
     fingerprint = _fingerprint(module, train_data, config, task, seed)
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as lock:
         folder = Path(scratch if out is None else out)

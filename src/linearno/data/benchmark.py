@@ -124,9 +124,10 @@ class FieldData:
             raise UserError(f"spec.grid={spec.grid} has {spec.points} points, the data have {points}")
         for name, kind in spec.aux.items():
             if kind == "edge":
-                self._require_edges(name, points)
+                self.require_edges(name, points)
 
-    def _require_edges(self, name: str, points: int) -> None:
+    def require_edges(self, name: str, points: int) -> None:
+        """Refuse edges between points that a sample does not have."""
         edges = self.aux[name]
         if not edges.numel():
             return

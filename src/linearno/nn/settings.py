@@ -1,8 +1,8 @@
 """Settings that several models share."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import PositiveInt
+from pydantic import PositiveInt, field_validator
 
 from linearno.core.config import Config
 
@@ -16,6 +16,13 @@ class Unified(Config):
             coordinates that come with the data (`positions`).
         box: bounds of the reference points, one pair per axis; None: the unit cube.
     """
+
+    @field_validator("box")
+    @classmethod
+    def _bounds_are_ordered(cls, box: tuple[tuple[float, float], ...] | None) -> Any:
+        if box is not None and not all(low < high for low, high in box):
+            raise ValueError(f"expected pairs of bounds, low < high; got {box}")
+        return box
 
     ref: PositiveInt
     place: Literal["grid", "coords", "positions"] = "grid"

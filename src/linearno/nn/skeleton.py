@@ -323,10 +323,8 @@ class PointTransformer(Transformer):
         if unified.place == "grid":
             grid = require_grid(grid)
             self.grid_points, axes = unit_grid(grid), len(grid)
-        if unified.box is not None and not (
-            len(unified.box) == axes and all(low < high for low, high in unified.box)
-        ):
-            raise ValueError(f"unified.box={unified.box}: expected {axes} pairs of bounds, low < high")
+        if unified.box is not None and not self._beside and len(unified.box) != axes:
+            raise ValueError(f"unified.box={unified.box}: expected {axes} pairs of bounds")
         self.unified = UnifiedPosition(unified.ref, unified.box or ((0.0, 1.0),) * axes)
         if self.grid_points is not None:
             self.grid_distances = self.unified(self.grid_points)  # the same for every sample

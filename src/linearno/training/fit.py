@@ -19,7 +19,6 @@ from linearno.core.errors import UserError
 from linearno.core.randomness import torch_generator
 from linearno.data.benchmark import FieldData, PerSample, relative_l2
 from linearno.data.scaler import Scaler
-from linearno.data.subsample import points_of
 from linearno.nn.protocol import (
     GRID_NEED,
     Recomputable,
@@ -40,7 +39,7 @@ from linearno.training.history import EpochRecord, append_history, cut_history, 
 from linearno.training.interrupt import Interrupted, StopRequest, stop_on_signals
 from linearno.training.losses import Loss, make_loss
 from linearno.training.optimizer import make_optimizer
-from linearno.training.predict import call_arguments, predict, scores
+from linearno.training.predict import call_arguments, one_call, predict, scores
 from linearno.training.schedule import Schedule
 from linearno.training.state import TrainState
 from linearno.training.tasks import Completion, Task
@@ -199,14 +198,8 @@ def require_output(
 
     One sample, on the model's device, without kernels; nothing of the model or of the random state changes.
     """
-    index, kept = torch.zeros(1, dtype=torch.int64), None
-    if config.points is not None:
-        kept = [torch.arange(min(config.points, points_of(train, 0)[0]))]
     device = next(model.parameters(), train.coords).device
-    batch = train.batch(index, kept).to(device)
-    drawn = task.draw(batch.coords.shape[-2], 0)
-
-    call = task.call(batch, None if drawn is None else drawn.to(device))
+    call = one_call(task, train, device, config.points)
     coords, inputs = scaler.coords.encode(call.coords), scaler.encode_inputs(call.inputs)
     training, devices = model.training, [device] if device.type == "cuda" else []
     model.eval()

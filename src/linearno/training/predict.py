@@ -11,6 +11,7 @@ from linearno.core.errors import UserError
 from linearno.data.benchmark import FieldData, PerSample
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
+from linearno.data.subsample import points_of
 from linearno.metrics.norms import where_known
 from linearno.nn.protocol import GRID_NEED, fused_parameters, model_name, needs_of
 from linearno.ops.ahead import compile_ahead
@@ -115,6 +116,14 @@ def scores(metric: PerSample, prediction: Float[Tensor, "*form C"], data: FieldD
             f"{name} gave {tuple(errors.shape)} values for {len(data)} samples; expected one each"
         )
     return errors
+
+
+def one_call(task: Task, data: FieldData, device: torch.device, points: int | None = None) -> Batch:
+    """What one call of the model sees of the first sample of `data`, or of so many of its points."""
+    kept = None if points is None else [torch.arange(min(points, points_of(data, 0)[0]))]
+    batch = data.batch(torch.zeros(1, dtype=torch.int64), kept).to(device)
+    drawn = task.draw(batch.coords.shape[-2], 0)
+    return task.call(batch, None if drawn is None else drawn.to(device))
 
 
 def draw_for_test(task: Task, points: int, seed: int, place: int) -> Tensor | None:
