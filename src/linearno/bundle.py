@@ -6,23 +6,23 @@ Axes: S samples, N points, X coordinates, C channels.
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy import ndarray
-from torch import Tensor, nn
+from torch import Tensor
 
 from linearno.bundle_files import BundleParts, read_bundle, write_bundle
-from linearno.core.device import Precision, autocast, resolve_device, set_matmul_precision
+from linearno.core.device import autocast, resolve_device, set_matmul_precision
 from linearno.core.errors import UserError
-from linearno.data import Batch, FieldData, FieldSpec, Scaler, box_of, outside
+from linearno.data import Batch, FieldData, FieldSpec, box_of, outside
 from linearno.nn.protocol import Queryable, Streamable, completes, fixed_grid, needs_of, unsupported
 from linearno.ops.segments import offsets_of
 from linearno.streaming import OnChunk, Streamer
-from linearno.training import Rollout, Task, predict
+from linearno.training import Rollout, predict
 from linearno.training.progress import unfinished
 
 OBSERVE = "a field is completed from observations: give their values and coordinates"
@@ -34,30 +34,8 @@ A = TypeVar("A", Tensor, ndarray)
 
 
 @dataclass(frozen=True)
-class Bundle:
-    """A model with all that is needed to predict in physical units.
-
-    Args:
-        model: a registered model.
-        scaler: between physical units and what the model sees.
-        spec: fields of the data.
-        coords: points (N, X) that all training samples shared, if they did: a prediction may leave them out.
-        recipe: name of the recipe.
-        seed: of the run.
-        precision: of predictions.
-        task: what the model is asked.
-        aux: auxiliary fields that all training samples shared, such as the edges of their mesh.
-    """
-
-    model: nn.Module
-    scaler: Scaler
-    spec: FieldSpec
-    coords: Tensor | None
-    recipe: str
-    seed: int
-    precision: Precision = "fp32"
-    task: Task = field(default_factory=Task)
-    aux: Mapping[str, Tensor] = field(default_factory=dict)
+class Bundle(BundleParts):
+    """A model with all that is needed to predict in physical units; see `BundleParts` for its fields."""
 
     @property
     def asked(self) -> FieldSpec:
@@ -334,20 +312,7 @@ class Bundle:
 
     def save(self, folder: str | Path) -> None:
         """Write `model.safetensors` and `model.json`; `load` reads them."""
-        write_bundle(Path(folder), self.parts())
-
-    def parts(self) -> BundleParts:
-        return BundleParts(
-            model=self.model,
-            scaler=self.scaler,
-            spec=self.spec,
-            coords=self.coords,
-            recipe=self.recipe,
-            seed=self.seed,
-            precision=self.precision,
-            task=self.task,
-            aux=self.aux,
-        )
+        write_bundle(Path(folder), self)
 
 
 @dataclass(frozen=True)
@@ -401,18 +366,10 @@ def load(folder: str | Path, device: str = "cpu") -> Bundle:
     """The surrogate that a run left in its folder, ready to predict."""
     if (message := unfinished(Path(folder))) is not None:
         raise UserError(message)
-    parts, where = read_bundle(Path(folder)), resolve_device(device)
-    return Bundle(
-        parts.model.to(where).eval(),
-        parts.scaler.to(where),
-        parts.spec,
-        parts.coords,
-        parts.recipe,
-        parts.seed,
-        parts.precision,
-        parts.task,
-        parts.aux,
-    )
+    bundle, where = Bundle(**vars(read_bundle(Path(folder)))), resolve_device(device)
+    bundle.model.to(where).eval()
+    bundle.scaler.to(where)
+    return bundle
 
 
 def as_tensor(values: Any) -> Any:

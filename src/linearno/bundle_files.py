@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BundleParts:
-    """All that a bundle is made of."""
+    """All that a bundle is made of.
+
+    Args:
+        model: a registered model.
+        scaler: between physical units and what the model sees.
+        spec: fields of the data.
+        coords: points (N, X) that all training samples shared, if they did: a prediction may leave them out.
+        recipe: name of the recipe.
+        seed: of the run.
+        precision: of predictions.
+        task: what the model is asked.
+        aux: auxiliary fields that all training samples shared, such as the edges of their mesh.
+    """
 
     model: nn.Module
     scaler: Scaler
@@ -55,9 +67,9 @@ class BundleParts:
     coords: Tensor | None
     recipe: str
     seed: int
-    precision: Precision
-    task: Task
-    aux: Mapping[str, Tensor]
+    precision: Precision = "fp32"
+    task: Task = field(default_factory=Task)
+    aux: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class ModelCard(Config):
@@ -216,7 +228,7 @@ def _rebuilt(name: str, sizes: Mapping[str, Any], settings: Mapping[str, Any], s
 def require_rebuildable(parts: BundleParts, train: FieldData, points: int | None = None) -> None:
     """An error now if a model of a user's own would not be the same when it is loaded again.
 
-    Compares predictions for the first sample, or for so many of its points.
+    Compares predictions for the first sample, or for its first `points` points.
     """
     model, name = parts.model, model_name(parts.model)
     if type(model).__module__.startswith("linearno."):

@@ -32,9 +32,10 @@ from linearno.ops import backend
 from linearno.run_config import RunConfig, fingerprint_of
 from linearno.training import EpochRecord, Task, TrainingConfig, fit, parallel
 from linearno.training.checkpoint import Checkpoints
-from linearno.training.fit import hold_out, require_output, require_trainable, require_values
+from linearno.training.fit import hold_out
 from linearno.training.history import read_history
 from linearno.training.predict import call_arguments, one_call, scores
+from linearno.training.requirements import require_output, require_trainable, require_values
 from linearno.training.summary import by_field, mean_field_error, summary
 
 IN_TRAINING = "another process is training in {root}; wait, or choose another --out"
@@ -111,7 +112,7 @@ def untrained(config: RunConfig, splits: Splits) -> Bundle:
         bundle = warm_start(bundle, Path(config.init_from))
     require_trainable(bundle.model, splits.train, config.training, config.task, config.benchmark.loss)
     require_output(bundle.model, bundle.scaler, splits.train, config.training, config.task)
-    require_rebuildable(bundle.parts(), splits.train, config.training.points)
+    require_rebuildable(bundle, splits.train, config.training.points)
     for name, measure in config.metrics.items():
         require_values(f"metric {name}", measure, splits.train)
     if config.training.loss.kind == "benchmark":

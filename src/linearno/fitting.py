@@ -22,7 +22,8 @@ from linearno.models import MODELS, build_model
 from linearno.nn.protocol import spec_of
 from linearno.training import EpochRecord, Task, TrainingConfig
 from linearno.training import fit as train
-from linearno.training.fit import hold_out, require_output, require_trainable
+from linearno.training.fit import hold_out
+from linearno.training.requirements import require_output, require_trainable
 
 AXES = ("x", "y", "z")
 BUSY = "another process is training in {root}; wait, or choose another folder"
@@ -89,7 +90,7 @@ def fit(
         train_data.shared_aux,
     )
     if isinstance(model, str):  # a module that is given may hold what no constructor draws again
-        require_rebuildable(bundle.parts(), train_data, config.points)
+        require_rebuildable(bundle, train_data, config.points)
     fingerprint = _fingerprint(module, train_data, config, task, seed)
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as lock:
         folder = Path(scratch if out is None else out)

@@ -15,7 +15,7 @@ from tiny_run import EVERYTHING, SPEC, Tiny, at_forward, tiny_data, tiny_fit
 
 from linearno.core.artifacts import write_json, write_tensors
 from linearno.core.errors import UserError
-from linearno.data.benchmark import FieldData
+from linearno.data.field_data import FieldData
 from linearno.training import Interrupted, LossConfig, TrainingConfig, parallel
 from linearno.training.fit import _Run
 

@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 from linearno.core.errors import UserError
 from linearno.core.randomness import torch_generator
 from linearno.data import FieldSpec
-from linearno.data.benchmark import FieldData
+from linearno.data.field_data import FieldData
 from linearno.data.scaler import Scaler
 from linearno.metrics import relative_l2
 from linearno.models import LinearNO

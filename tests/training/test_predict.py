@@ -3,7 +3,7 @@ import sys
 import torch
 from tiny_run import CPU, SPEC, Tiny, tiny_data
 
-from linearno.data.benchmark import FieldData
+from linearno.data.field_data import FieldData
 from linearno.data.scaler import Scaler
 from linearno.training import predict
 

@@ -17,7 +17,7 @@ from linearno.data import Batch, FieldData, FieldSpec
 from linearno.experiment import run
 from linearno.ops import State, merge_ranks
 from linearno.training import Completion, LossConfig, Task, TrainingConfig, parallel
-from linearno.training.fit import require_shardable
+from linearno.training.requirements import require_shardable
 from tests.conftest import TINY
 from tests.patience import PATIENCE
 

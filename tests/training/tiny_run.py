@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from linearno.core.artifacts import write_tensors
-from linearno.data.benchmark import FieldData
+from linearno.data.field_data import FieldData
 from linearno.data.sample import FieldSpec
 from linearno.data.scaler import Scaler
 from linearno.training import Interrupted, LossConfig, TrainingConfig, fit

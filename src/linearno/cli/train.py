@@ -44,7 +44,7 @@ def train(
     device: DeviceOption = "auto",
     more_epochs: Annotated[
         int | None,
-        typer.Option("--more-epochs", min=1, help="train a finished run folder for so many epochs more"),
+        typer.Option("--more-epochs", min=1, help="train a finished run folder for this many more epochs"),
     ] = None,
     init_from: Annotated[
         Path | None, typer.Option("--init-from", help="start from the weights of this run folder")
@@ -103,7 +103,7 @@ def planned_run(
         config = open_recipe(name)
     elif changes or out is not None or init_from is not None:
         raise UserError(
-            f"{folder} is a run with a configuration of its own: leave --set, --out and --init-from out, or "
+            f"{folder} has its own configuration: leave --set, --out and --init-from out, or "
             f"start another with {folder / 'config.yaml'}"
         )
     else:

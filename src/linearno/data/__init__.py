@@ -9,7 +9,6 @@ from linearno.data.benchmark import (
     METRICS,
     Benchmark,
     DataConfig,
-    FieldData,
     Layout,
     PerSample,
     Splits,
@@ -24,6 +23,7 @@ from linearno.data.cases_config import CasesConfig
 from linearno.data.darcy import DarcyConfig
 from linearno.data.elasticity import ElasticityConfig
 from linearno.data.example_cases import generate_cases
+from linearno.data.field_data import FieldData
 from linearno.data.navier_stokes import NavierStokesConfig
 from linearno.data.observe import draw_observed, observed_count
 from linearno.data.pipe import PipeConfig

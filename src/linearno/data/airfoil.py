@@ -11,7 +11,7 @@ from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits, Variant
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
 from linearno.data.curved import (
     Curved,
     curved_problems,
@@ -22,6 +22,7 @@ from linearno.data.curved import (
     require_whole,
     samples_of_split,
 )
+from linearno.data.field_data import FieldData
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
 from linearno.data.sources import Source

@@ -14,7 +14,6 @@ from linearno.data.benchmark import (
     DATASETS,
     Benchmark,
     DataConfig,
-    FieldData,
     Layout,
     Splits,
     Variant,
@@ -22,6 +21,7 @@ from linearno.data.benchmark import (
     relative_mae,
 )
 from linearno.data.card import array_name, card_of, open_array, require_finite
+from linearno.data.field_data import FieldData
 from linearno.data.generate import Recipe, generator
 from linearno.data.pickled import read_pickled
 from linearno.data.plan import SPLITS, Split

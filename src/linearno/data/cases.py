@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import torch
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import FieldData, Splits
+from linearno.data.benchmark import Splits
 from linearno.data.case_files import CaseFile, find_cases, read_table, split_cases
 from linearno.data.case_reader import Case, CaseReader
 from linearno.data.cases_config import CasesConfig
+from linearno.data.field_data import FieldData
 from linearno.data.reader import Reader, results_of
 
 log = logging.getLogger(__name__)

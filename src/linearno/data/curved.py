@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import FieldData
 from linearno.data.card import open_array, require_finite
+from linearno.data.field_data import FieldData
 from linearno.data.sample import FieldSpec
 from linearno.data.sources import (
     Source,

@@ -9,8 +9,9 @@ from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits, Variant
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
 from linearno.data.card import open_array
+from linearno.data.field_data import FieldData
 from linearno.data.generate import Recipe, generator
 from linearno.data.sample import FieldSpec
 from linearno.data.sources import (

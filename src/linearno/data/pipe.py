@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits, Variant
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
 from linearno.data.curved import (
     Curved,
     curved_problems,
@@ -24,6 +24,7 @@ from linearno.data.curved import (
     require_whole,
     samples_of_split,
 )
+from linearno.data.field_data import FieldData
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
 from linearno.data.sources import Source

@@ -12,7 +12,8 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, FieldData, Layout, Splits, Variant
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
+from linearno.data.field_data import FieldData
 from linearno.data.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
 from linearno.data.sources import Source, complaints, require_samples, set_problems, verify_tells

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from linearno.data.benchmark import FieldData
+from linearno.data.field_data import FieldData
 
 
 def draw_points(

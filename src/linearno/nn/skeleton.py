@@ -257,7 +257,7 @@ class PointTransformer(Transformer):
             stream, _ = block(stream)
 
     def cost_shape(self, points: int) -> Shape:
-        """The sizes that the cost of one sample of so many points depends on."""
+        """The sizes that the cost of one sample with `points` points depends on."""
         block = self.blocks[0]
         assert isinstance(block, Block)
         attention = block.attention

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from linearno.core.cuda_graph import CapturedFunction, capture
 from linearno.core.randomness import torch_generator
-from linearno.data.benchmark import FieldData
+from linearno.data.field_data import FieldData
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
 from linearno.data.subsample import draw_points, points_of

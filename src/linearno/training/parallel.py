@@ -27,7 +27,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from linearno.core.device import resolve_device
 from linearno.core.errors import UserError
 from linearno.core.randomness import torch_generator
-from linearno.data.benchmark import FieldData
+from linearno.data.field_data import FieldData
 from linearno.training.interrupt import Interrupted
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.core.errors import UserError
-from linearno.data.benchmark import FieldData, PerSample
+from linearno.data.benchmark import PerSample
+from linearno.data.field_data import FieldData
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
 from linearno.data.subsample import points_of
@@ -119,7 +120,7 @@ def scores(metric: PerSample, prediction: Float[Tensor, "*form C"], data: FieldD
 
 
 def one_call(task: Task, data: FieldData, device: torch.device, points: int | None = None) -> Batch:
-    """What one call of the model sees of the first sample of `data`, or of so many of its points."""
+    """What one call of the model sees of the first sample of `data`, or of its first `points` points."""
     kept = None if points is None else [torch.arange(min(points, points_of(data, 0)[0]))]
     batch = data.batch(torch.zeros(1, dtype=torch.int64), kept).to(device)
     drawn = task.draw(batch.coords.shape[-2], 0)

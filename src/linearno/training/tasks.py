@@ -15,7 +15,7 @@ from linearno.core.config import Config
 from linearno.core.errors import UserError, brief
 from linearno.core.randomness import torch_generator
 from linearno.core.registry import Registry
-from linearno.data.benchmark import FieldData
+from linearno.data.field_data import FieldData
 from linearno.data.observe import draw_observed, observed_count
 from linearno.data.sample import Batch, FieldSpec
 from linearno.nn import roll_out
@@ -265,7 +265,7 @@ class Completion(Task):
 
 
 def _repeated(batch: Batch, times: int) -> Batch:
-    """Every sample so many times in a row, without its targets."""
+    """Every sample repeated `times` times in a row, without its targets."""
     return batch._replace(targets=batch.targets[..., :0]).repeat(times)
 
 
