@@ -25,6 +25,8 @@ EVERYTHING = TrainingConfig(  # 11 samples to train on: steps of 4, 4 and 3
 class Tiny(nn.Module):
     """Pointwise; dropout makes the random state matter."""
 
+    capturable = True
+
     def __init__(self, seed: int = 0):
         super().__init__()
         torch.manual_seed(seed)
