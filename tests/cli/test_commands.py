@@ -83,7 +83,7 @@ def whole(command, tmp_path_factory):
 
 
 def wait_for_epochs(folder, count):
-    history, deadline = folder / "history.jsonl", time.monotonic() + 60
+    history, deadline = folder / "history.jsonl", time.monotonic() + PATIENCE
     while time.monotonic() < deadline and not (history.exists() and history.read_text().count("\n") >= count):
         time.sleep(0.005)
 

@@ -182,6 +182,7 @@ def test_ctrl_c_stops_promptly_with_one_line_and_keeps_what_is_done(tmp_path):
     )
     progress, end = tmp_path / "progress.json", time.monotonic() + PATIENCE
     while not (progress.exists() and json.loads(progress.read_text())["done"] >= 3):
+        assert child.poll() is None, child.stderr.read()
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.01)
     os.killpg(child.pid, signal.SIGINT)  # a terminal tells the workers too

@@ -157,7 +157,8 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     progress = tmp_path / "out" / "elasticity" / "data" / "progress.json"
     deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and not progress.exists():
+    while process.poll() is None and not progress.exists():
+        assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.01)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)

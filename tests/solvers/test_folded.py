@@ -41,16 +41,15 @@ def test_elimination_by_columns_agrees_with_a_dense_solver(cut, monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [1, 20, 52, 64])
-def test_the_kernel_inverts_as_lapack_does(rows, small_inverse):
+def test_the_kernel_inverts_to_the_rounding_of_a_backward_stable_elimination(rows, small_inverse):
+    """With pivots the error is that of rounding the matrix, κ(A) · 2⁻²⁴, times a small number; measured below
+    one, as of LAPACK."""
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # there by Triton's interpreter
     matrices = torch.randn(3, rows + 1, rows + 2, device=device)[:, 1:, 2:]  # a part of larger ones
     true = torch.linalg.inv(matrices.double())
-    errors = [
-        (found.double() - true).flatten(1).norm(dim=1) / true.flatten(1).norm(dim=1)
-        for found in (small_inverse(matrices), torch.linalg.inv(matrices))
-    ]
-    assert errors[0].max() < 10 * errors[1].max() + 1e-6
+    error = (small_inverse(matrices).double() - true).flatten(1).norm(dim=1) / true.flatten(1).norm(dim=1)
+    assert (error < 4 * 2**-24 * torch.linalg.cond(matrices.double())).all()
 
 
 def test_a_matrix_without_an_inverse_spoils_no_other(small_inverse):

@@ -167,7 +167,8 @@ def test_ctrl_c_on_torchrun_leaves_one_checkpoint_of_the_step_where_all_stopped(
     long = [*command, "--set", "training.epochs=2000", "--out", tmp_path / "run"]
     process = subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     history, deadline = tmp_path / "run/history.jsonl", time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and not (history.exists() and history.read_text().count("\n") >= 3):
+    while process.poll() is None and not (history.exists() and history.read_text().count("\n") >= 3):
+        assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     code, errors = ends(process)
