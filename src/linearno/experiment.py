@@ -115,8 +115,8 @@ def untrained(config: RunConfig, splits: Splits) -> Bundle:
     require_rebuildable(bundle, splits.train, config.training.points)
     for name, measure in config.metrics.items():
         require_values(f"metric {name}", measure, splits.train)
-    if config.training.loss.kind == "benchmark":
-        require_values("the loss", config.benchmark.loss, splits.train)
+    if config.benchmark.loss is not None and config.training.loss.kind == "benchmark":
+        require_values("the loss", config.benchmark.loss, splits.train, gradient=True)
     return bundle
 
 

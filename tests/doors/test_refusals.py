@@ -131,6 +131,20 @@ def test_needs_are_a_tuple_of_arguments_of_forward():
             def forward(self, coords, inputs=None): ...
 
 
+def test_positional_arguments_are_taken_where_the_signature_allows_them_and_never_dropped():
+    @model("by-position")
+    class ByPosition(nn.Module):
+        def __init__(self, coords: int, outputs: int, width: int = 3):
+            super().__init__()
+            self.width = width
+
+    assert ByPosition(2, 1, 5).width == 5
+    with pytest.raises(TypeError, match="ByPosition takes 3 positional arguments, got 4"):
+        ByPosition(2, 1, 5, 7)
+    with pytest.raises(TypeError, match="NeighbourNet takes 0 positional arguments, got 3"):
+        NeighbourNet(2, 1, 1)
+
+
 def test_a_model_without_parameters_cannot_be_trained():
     @model("no-parameters")
     class NoParameters(nn.Module):

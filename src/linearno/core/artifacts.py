@@ -100,7 +100,7 @@ def tensor_shapes(path: Path, *, how: str) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the tensors in a safetensors file, from its header alone."""
     try:
         with safe_open(require(path, how=how), framework="pt") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except SafetensorError:
         raise UserError(f"{path} is truncated or not a safetensors file; {how}") from None
 

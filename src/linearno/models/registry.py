@@ -131,14 +131,16 @@ def _record_arguments(cls: type[M], name: str, needs: Needs) -> ModelEntry:
     )
     config = _derive_config(cls, name, [p for p in parameters if p.name not in sizes])
     entry = ModelEntry(name, cls, config, needs, sizes)
-    names = [p.name for p in parameters]
+    positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
 
     @wraps(original)
     def __init__(self: nn.Module, *args: Any, **kwargs: Any) -> None:
         if type(self) is not cls:  # a subclass: what it passes on is its own business
             original(self, *args, **kwargs)
             return
-        given = dict(zip(names, args, strict=False)) | kwargs
+        if len(args) > len(positional):
+            raise TypeError(f"{cls.__name__} takes {len(positional)} positional arguments, got {len(args)}")
+        given = dict(zip(positional, args, strict=False)) | kwargs
         settings = config.make({key: value for key, value in given.items() if key not in sizes})
         found = {key: _size(key, given[key]) for key in sizes if key in given}
         try:

@@ -83,8 +83,9 @@ def require_points(model: nn.Module, train: FieldData, config: TrainingConfig, t
         raise UserError(
             f"training.points={config.points}: a model tied to a grid needs it whole; leave it out"
         )
-    if config.points is not None and "edge" in train.spec.aux.values() and "edges" in (needs_of(model) or ()):
-        raise UserError(f"training.points={config.points}: model {name!r} needs all edges; leave it out")
+    edges = [need for need in needs_of(model) or () if train.spec.aux.get(need) == "edge"]
+    if config.points is not None and edges:
+        raise UserError(f"training.points={config.points}: model {name!r} needs all {edges[0]}; leave it out")
     if config.keep_surface and train.surface is None:
         raise UserError("training.keep_surface=true: these data do not say which points are on a surface")
 
@@ -118,17 +119,15 @@ def require_output(
         )
 
 
-def require_values(name: str, measure: PerSample | None, data: FieldData) -> None:
-    """An error now if a loss or metric of the benchmark does not give one finite or NaN value per sample."""
-    if measure is None:
-        return
+def require_values(name: str, measure: PerSample, data: FieldData, *, gradient: bool = False) -> None:
+    """An error now if a loss or metric does not give one value per sample (with a gradient, for a loss)."""
     some = data.subset(torch.arange(min(2, len(data)))).everything()
     guess = some.targets.nan_to_num().clone().requires_grad_()
     values = measure(guess, some._replace(targets=some.targets.nan_to_num()))
     shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
     if shape != (some.size,):
         raise UserError(f"{name} gave {shape} for {some.size} samples; expected one value for each")
-    if name == "the loss" and not values.requires_grad:
+    if gradient and not values.requires_grad:
         raise UserError(f"{name} has no gradient: it must depend on the prediction")
 
 
