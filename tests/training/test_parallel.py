@@ -1,10 +1,12 @@
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import parallel_run
@@ -26,9 +28,13 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 
 def free_port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
+    """Below the range that systems give to outgoing connections, which could take it before it is used."""
+    draw = random.SystemRandom()
+    while True:
+        port = draw.randrange(20_000, 30_000)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return str(port)
 
 
 def start(folder: Path, *scenarios: str) -> list[subprocess.Popen]:
