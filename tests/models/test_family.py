@@ -5,10 +5,12 @@ import inspect
 import pytest
 import torch
 from torch import nn
+from typing_extensions import get_protocol_members
 
 from linearno import LinearNO, Transolver
 from linearno.core.errors import UserError
 from linearno.nn import SelfAttention
+from linearno.nn.protocol import Inspectable, Queryable, Streamable
 from linearno.ops import linear_attention
 
 SMALL = {"width": 24, "depth": 2, "heads": 3, "slices": 5}
@@ -27,6 +29,14 @@ def seed():
 
 def points(n=37, x=2, batch=2):
     return torch.rand(batch, n, x)
+
+
+@pytest.mark.parametrize("protocol", [Streamable, Queryable, Inspectable])
+def test_no_capability_is_a_submodule(protocol):
+    """From Python 3.12 on `isinstance` looks members up without `__getattr__`, where submodules live."""
+    model = LinearNO(coords=2, inputs=0, outputs=1, **SMALL)
+    for member in get_protocol_members(protocol):
+        inspect.getattr_static(model, member)
 
 
 def test_the_attention_of_transolver_is_linear_attention_with_tied_projections():

@@ -115,12 +115,14 @@ class Streamable(Queryable, Protocol):
     """A model whose blocks run over chunks of points; see `linearno.streaming`."""
 
     training: bool
-    blocks: nn.ModuleList
     sizes: dict[str, int]
     width: int
     mlp_ratio: int
     features: int
     outputs: int
+
+    @property
+    def point_blocks(self) -> nn.ModuleList: ...
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
 

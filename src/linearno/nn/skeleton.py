@@ -177,6 +177,11 @@ class PointTransformer(Transformer):
         self.apply(lambda module: initialise(module, init_conv))
         self.placeholder = nn.Parameter(torch.rand(width) / width)
 
+    @property
+    def point_blocks(self) -> nn.ModuleList:
+        """`blocks` as a property: from Python 3.12 on `isinstance` does not find submodules."""
+        return self.blocks
+
     def forward(
         self,
         coords: Coords,

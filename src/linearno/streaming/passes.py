@@ -50,7 +50,7 @@ class Passes:
     ):
         weight = next(model.parameters())
         self.model, self.plan, self.scaler, self.dtype = model, plan, scaler, weight.dtype
-        self.blocks = [block for block in model.blocks if isinstance(block, Block)]
+        self.blocks = [block for block in model.point_blocks if isinstance(block, Block)]
         self.ferry = Ferry(weight.device, plan.chunk)
         self.shelf = _shelf(plan, model.width, weight.device) if passes > 1 else None
         self.on_chunk, self.done, self.total = on_chunk, 0, passes * plan.points

@@ -84,7 +84,7 @@ def plan(
         raise UserError(f"chunk={chunk}: expected one point or more at a time")
     weight = next(model.parameters())
     kept_type = torch.bfloat16 if precision == "bf16" else weight.dtype
-    blank = Plan(points, samples, len(model.blocks), 0, "recompute", kept_type, 0, 0, 0)
+    blank = Plan(points, samples, len(model.point_blocks), 0, "recompute", kept_type, 0, 0, 0)
     room, least = min(to_bytes(memory), free_memory(weight.device)), min(points, SMALLEST)
     tried = [_fitted(model, blank, way, room, chunk) for way in _ways(keep, weight.device.type)]
     for enough in (WORKABLE, least):
