@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from linearno.bench.train import data_identity, run_id
-from linearno.bundle import load
 from linearno.core.config import override
 from linearno.core.device import resolve_device
 from linearno.core.records import new_record, write_record
 from linearno.data.plasticity import CHANNELS
 from linearno.experiment import open_run, open_splits
+from linearno.inference.bundle import load
 from linearno.metrics import relative_l2
 from linearno.solvers.forging import DIE_LOWEST, DURATION, FRAMES, INTERVAL, TOP, TRAVEL
 from linearno.training.history import read_history

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from linearno.core.artifacts import read_json
+from linearno.core.atomic_io import read_json
 from linearno.core.records import new_record, write_record
 from linearno.data import DATASETS
 

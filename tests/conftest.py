@@ -23,9 +23,8 @@ except ImportError:
 SOURCE = Path(__file__).parents[1] / "src"
 MODULES = [path.relative_to(SOURCE).with_suffix("") for path in SOURCE.rglob("*.py")]
 if beartype is not None:
-    install_import_hook(
-        [".".join(path.parts) for path in MODULES if "kernels" not in path.parts], "beartype.beartype"
-    )
+    checked = [path for path in MODULES if "triton" not in path.parts and path.stem != "batched_inverse"]
+    install_import_hook([".".join(path.parts) for path in checked], "beartype.beartype")
 
 if not torch.cuda.is_available():  # read when triton is imported: kernels then run on the CPU, in Python
     os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from linearno import load, model
-from linearno.core.artifacts import read_tensors
+from linearno.core.atomic_io import read_tensors
 from linearno.core.config import override
 from linearno.core.errors import UserError
 from linearno.experiment import extend_run, open_run, run, untrained

@@ -14,7 +14,7 @@ from linearno.data import DATASETS, Batch, Benchmark, DataConfig, FieldData, Fie
 from linearno.experiment import RunConfig, evaluate, mean_field_error, run
 from linearno.metrics import relative_l2
 from linearno.report.gallery import Shown, write_gallery
-from linearno.report.read import read_run
+from linearno.report.run_folder import read_run
 from tests.commands import linearno
 
 SPEC = FieldSpec(

@@ -6,19 +6,19 @@ from linearno.core.version import VERSION as __version__
 
 TYPE_CHECKING = False  # true for type checkers; `typing` itself takes longer to import than all else here
 if TYPE_CHECKING:
-    from linearno import bundle as bundle
     from linearno import data as data
+    from linearno import inference as inference
+    from linearno import meshes as meshes
     from linearno import metrics as metrics
     from linearno import models as models
     from linearno import nn as nn
     from linearno import ops as ops
     from linearno import solvers as solvers
-    from linearno import streaming as streaming
     from linearno import training as training
-    from linearno.bundle import load
     from linearno.fitting import fit
+    from linearno.inference.bundle import load
+    from linearno.inference.streaming import stream
     from linearno.models import CrossLinearNO, LinearNO, Transolver, from_published, model
-    from linearno.streaming import stream
 
 __all__ = [
     "CrossLinearNO",
@@ -39,11 +39,11 @@ _MODULES = {
     "Transolver": "linearno.models",
     "fit": "linearno.fitting",
     "from_published": "linearno.models",
-    "load": "linearno.bundle",
+    "load": "linearno.inference.bundle",
     "model": "linearno.models",
-    "stream": "linearno.streaming",
+    "stream": "linearno.inference.streaming",
 }
-_SUBMODULES = ("bundle", "data", "metrics", "models", "nn", "ops", "solvers", "streaming", "training")
+_SUBMODULES = ("data", "inference", "meshes", "metrics", "models", "nn", "ops", "solvers", "training")
 
 
 def __getattr__(name: str) -> object:

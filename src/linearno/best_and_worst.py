@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linearno.bundle import Bundle
-from linearno.core.artifacts import write_whole
+from linearno.core.atomic_io import write_whole
 from linearno.data import Batch, FieldData
+from linearno.inference.bundle import Bundle
 from linearno.metrics.slices import attention_rank, most_used
 from linearno.nn.protocol import Inspectable, completes
 from linearno.training.predict import call_arguments, draw_for_test

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from linearno.best_and_worst import write_cases
-from linearno.bundle import Bundle, load
-from linearno.bundle_files import require_rebuildable
-from linearno.core.artifacts import alone_in, writable_folder, write_json, write_text
+from linearno.core.atomic_io import alone_in, writable_folder, write_json, write_text
 from linearno.core.config import first_difference, read_yaml, write_yaml, yaml_values
 from linearno.core.device import describe
 from linearno.core.errors import UserError, require
 from linearno.data import DATASETS, DataConfig, FieldData, Layout, Scaler, Splits, relative_l2
-from linearno.data.card import require_untouched
-from linearno.data.sources import how_to_make
+from linearno.data.availability import how_to_make
+from linearno.data.generation.card import require_untouched
+from linearno.inference.bundle import Bundle, load
+from linearno.inference.bundle_files import require_rebuildable
 from linearno.metrics import norms
 from linearno.metrics.cost import count_flops
 from linearno.models import build_model
@@ -32,11 +32,11 @@ from linearno.ops import backend
 from linearno.run_config import RunConfig, fingerprint_of
 from linearno.training import EpochRecord, Task, TrainingConfig, fit, parallel
 from linearno.training.checkpoint import Checkpoints
+from linearno.training.error_summary import by_field, mean_field_error, summary
 from linearno.training.fit import hold_out
 from linearno.training.history import read_history
 from linearno.training.predict import call_arguments, one_call, scores
 from linearno.training.requirements import require_output, require_trainable, require_values
-from linearno.training.summary import by_field, mean_field_error, summary
 
 IN_TRAINING = "another process is training in {root}; wait, or choose another --out"
 

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from linearno.bundle import Bundle, as_tensor
-from linearno.bundle_files import require_rebuildable
-from linearno.core.artifacts import alone_in, writable_folder
+from linearno.core.atomic_io import alone_in, writable_folder
 from linearno.core.device import resolve_device
 from linearno.core.errors import UserError
 from linearno.data import Batch, FieldData, FieldSpec, Scaler
+from linearno.inference.bundle import Bundle, as_tensor
+from linearno.inference.bundle_files import require_rebuildable
 from linearno.models import MODELS, build_model
 from linearno.nn.protocol import spec_of
 from linearno.training import EpochRecord, Task, TrainingConfig

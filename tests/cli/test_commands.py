@@ -16,7 +16,7 @@ import yaml
 from scipy.io import loadmat, savemat
 
 from linearno import load
-from linearno.core.artifacts import alone_in
+from linearno.core.atomic_io import alone_in
 from linearno.core.records import read_record
 from linearno.experiment import open_run, open_splits, run
 from linearno.training.interrupt import Interrupted

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from linearno.cli.data import app
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, DarcyConfig
-from linearno.data import generate as module
+from linearno.data.generation import generate as module
 from tests.patience import PATIENCE
 
 NO_GPU = not torch.cuda.is_available()
@@ -175,7 +175,10 @@ def test_a_gpu_that_is_not_here_is_one_line_and_leaves_no_folder(type_, tmp_path
 
 
 def test_ctrl_c_stops_promptly_with_one_line_and_keeps_what_is_done(tmp_path):
-    code = "from linearno.cli.data import app; import linearno.data.generate as g; g.RECORD_EVERY = 0; app()"
+    code = (
+        "from linearno.cli.data import app; import linearno.data.generation.generate as g; "
+        "g.RECORD_EVERY = 0; app()"
+    )
     words = f"generate darcy --train 5000 --test 1 --resolution 65 --workers 1 --out {tmp_path}".split()
     child = subprocess.Popen(
         [sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from linearno import load
-from linearno.data import generate_cases
-from linearno.serve import predict_mesh, query_mesh
+from linearno.meshes import generate_cases
+from linearno.on_meshes import predict_mesh, query_mesh
 from tests.commands import linearno, refused
-from tests.data.mesh_examples import SET, ball, box, plane, scattered
+from tests.meshes.mesh_examples import SET, ball, box, plane, scattered
 
 pyvista = pytest.importorskip("pyvista")
 vtkDataArray = pytest.importorskip("vtkmodules.vtkCommonCore").vtkDataArray

@@ -10,15 +10,15 @@ import torch
 import yaml
 
 from linearno import LinearNO, load
-from linearno.bundle import Bundle
 from linearno.core.config import override, write_yaml
 from linearno.core.registry import Registry
 from linearno.data import Batch, FieldSpec, Scaler
+from linearno.inference.bundle import Bundle
+from linearno.on_meshes import predict_mesh, query_mesh
 from linearno.recipes import RECIPES
 from linearno.recipes.gallery import Exhibit
-from linearno.serve import predict_mesh, query_mesh
 from tests.commands import linearno, refused
-from tests.data.mesh_examples import SET, TINY, plane
+from tests.meshes.mesh_examples import SET, TINY, plane
 
 pyvista = pytest.importorskip("pyvista")
 from examples import own_data  # noqa: E402 (the example imports pyvista)

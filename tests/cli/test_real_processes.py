@@ -9,7 +9,7 @@ import time
 import pytest
 
 from linearno.core.version import VERSION
-from linearno.data import generate_cases
+from linearno.meshes import generate_cases
 from tests.commands import linearno
 from tests.conftest import TINY
 
@@ -84,7 +84,7 @@ def test_workers_of_a_script_import_the_modules_next_to_it(tmp_path):
     script = tmp_path / "generate.py"
     script.write_text(
         "import solver\n"
-        "from linearno.data.workers import in_order\n"
+        "from linearno.data.generation.workers import in_order\n"
         "if __name__ == '__main__':\n"
         "    print(list(in_order(solver.double, [1, 2, 3], workers=2)))\n"
     )

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import linearno
-from linearno.core import artifacts
+from linearno.core import atomic_io as artifacts
 from linearno.core.device import autocast, resolve_device
 from linearno.core.errors import UserError, did_you_mean, require
 from linearno.core.randomness import numpy_generator, torch_generator
@@ -81,7 +81,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_work(tmp_path):
 
 HOLD_AND_DIE = """
 import os, pathlib, subprocess, sys
-from linearno.core.artifacts import alone_in
+from linearno.core.atomic_io import alone_in
 with alone_in(pathlib.Path(sys.argv[1])):
     quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     child = subprocess.Popen(["sleep", "60"], close_fds=False, **quiet)
@@ -167,7 +167,7 @@ assert not {"torch", "numpy", "pydantic", "typer"} & set(sys.modules), "heavy mo
 assert set(linearno.__all__) <= set(dir(linearno))
 assert linearno.ops.gather and "torch" in sys.modules
 from linearno import LinearNO, load
-from linearno.bundle import load as same
+from linearno.inference.bundle import load as same
 assert load is same is linearno.load
 assert linearno.LinearNO is LinearNO
 try:

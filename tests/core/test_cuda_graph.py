@@ -13,8 +13,8 @@ from jaxtyping import config
 from linearno.bench.timing import graphed
 from linearno.core import cuda_graph
 from linearno.core.cuda_graph import capture
-from linearno.solvers.recording import recorded
-from linearno.streaming.replay import MOST, Replays
+from linearno.inference.streaming.cuda_graphs import MOST, Replays
+from linearno.solvers.captured_steps import recorded
 
 CUDA = torch.device("cuda", 0)
 

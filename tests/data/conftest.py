@@ -2,8 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from linearno.data import curved, elasticity, generate
+from linearno.data import body_fitted as curved
+from linearno.data import elasticity
 from linearno.data.darcy import generate_darcy
+from linearno.data.generation import generate
 from tests.data.curved_sets import AIRFOILS, PIPES
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from linearno.data import DATASETS, airfoil, pipe
 from linearno.data.benchmark import Benchmark, DataConfig, Splits
-from linearno.data.generate import Recipe, generate
-from linearno.data.plan import Plan
+from linearno.data.generation.generate import Recipe, generate
+from linearno.data.generation.plan import Plan
 from tests.data.files import make_here, publish
 
 SIZES = {"train": 3, "test": 2}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from linearno.data import generate
+from linearno.data.generation import generate
 
 
 def write_v5(path: Path, fields: dict[str, np.ndarray]) -> None:

@@ -8,9 +8,10 @@ from typer.testing import CliRunner
 
 from linearno.cli import app
 from linearno.core.errors import UserError
-from linearno.data import DATASETS, curved
+from linearno.data import DATASETS
+from linearno.data import body_fitted as curved
 from linearno.data.airfoil import RECIPE
-from linearno.data.card import read_card
+from linearno.data.generation.card import read_card
 from linearno.recipes import RECIPES
 from linearno.solvers import airfoil as solver
 from linearno.solvers import steady_flow

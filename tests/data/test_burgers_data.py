@@ -8,7 +8,6 @@ import torch
 
 from linearno.core.errors import UserError
 from linearno.data import DATASETS
-from linearno.data import generate as module
 from linearno.data.burgers import (
     PUBLISHED,
     BurgersConfig,
@@ -18,7 +17,8 @@ from linearno.data.burgers import (
     open_validation,
     verify_burgers,
 )
-from linearno.data.card import read_card
+from linearno.data.generation import generate as module
+from linearno.data.generation.card import read_card
 from tests.data.files import Stopped, stop_after
 from tests.data.pickles import save, write_pickle
 

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from linearno.data.card import card_problems
+from linearno.data.generation.card import card_problems
 
 HOW = "do this"
 

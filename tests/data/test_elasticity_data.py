@@ -7,8 +7,6 @@ import torch
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Scaler
 from linearno.data import elasticity as reader
-from linearno.data import generate as module
-from linearno.data.card import read_card
 from linearno.data.elasticity import (
     PUBLISHED,
     ElasticityConfig,
@@ -16,6 +14,8 @@ from linearno.data.elasticity import (
     open_elasticity,
     verify_elasticity,
 )
+from linearno.data.generation import generate as module
+from linearno.data.generation.card import read_card
 from linearno.solvers.unit_cell import unit_cell, void_radius
 from tests.data.files import Stopped, edit, stop_after
 

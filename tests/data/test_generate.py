@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 from linearno.cli.data import app
 from linearno.core.errors import UserError
 from linearno.data import DATASETS
-from linearno.data import generate as module
-from linearno.data.card import read_card
 from linearno.data.darcy import RECIPE, generate_darcy
-from linearno.data.generate import generate, generator
-from linearno.data.plan import Plan, unfinished
+from linearno.data.generation import generate as module
+from linearno.data.generation.card import read_card
+from linearno.data.generation.generate import generate, generator
+from linearno.data.generation.plan import Plan, unfinished
 from tests.data.toy_sets import SIZES, fill, interrupted_after, make, toy
 from tests.patience import PATIENCE
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from linearno.core.errors import SampleError, UserError
-from linearno.data import generate as module
-from linearno.data.card import read_card
 from linearno.data.darcy import RECIPE
-from linearno.data.generate import Recipe, generate
-from linearno.data.plan import Plan, unfinished
+from linearno.data.generation import generate as module
+from linearno.data.generation.card import read_card
+from linearno.data.generation.generate import Recipe, generate
+from linearno.data.generation.plan import Plan, unfinished
 from tests.data.toy_sets import fill, interrupted_after
 
 

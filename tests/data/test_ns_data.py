@@ -8,9 +8,10 @@ import torch
 
 from linearno.core.errors import UserError
 from linearno.data import DATASETS
-from linearno.data import generate as module
-from linearno.data.card import read_card
-from linearno.data.generate import generate
+from linearno.data.generation import generate as module
+from linearno.data.generation.card import read_card
+from linearno.data.generation.generate import generate
+from linearno.data.generation.plan import Plan
 from linearno.data.navier_stokes import (
     PUBLISHED,
     RECIPE,
@@ -19,7 +20,6 @@ from linearno.data.navier_stokes import (
     open_ns,
     verify_ns,
 )
-from linearno.data.plan import Plan
 from linearno.solvers import navier_stokes as solver
 from tests.data.files import edit, write_v5, write_v73
 

@@ -8,8 +8,8 @@ import pytest
 
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, DarcyConfig
-from linearno.data.card import read_card, write_card
-from linearno.data.pack import pack, unpack
+from linearno.data.compress import pack, unpack
+from linearno.data.generation.card import read_card, write_card
 from tests.commands import linearno, refused
 
 

@@ -6,7 +6,7 @@ import torch
 
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Scaler
-from linearno.data.card import read_card
+from linearno.data.generation.card import read_card
 from linearno.data.pipe import RECIPE
 from linearno.recipes import RECIPES
 from linearno.solvers import pipe as solver

@@ -9,11 +9,11 @@ import torch
 from linearno.core.config import override
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, PlasticityConfig, Scaler
-from linearno.data import generate as module
 from linearno.data import plasticity as reader
-from linearno.data.card import read_card
-from linearno.data.generate import generate
-from linearno.data.plan import Plan
+from linearno.data.generation import generate as module
+from linearno.data.generation.card import read_card
+from linearno.data.generation.generate import generate
+from linearno.data.generation.plan import Plan
 from linearno.data.plasticity import (
     PUBLISHED,
     RECIPE,

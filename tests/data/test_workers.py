@@ -5,7 +5,7 @@ import time
 import pytest
 
 from linearno.core.errors import UserError
-from linearno.data.workers import THREADS, in_order
+from linearno.data.generation.workers import THREADS, in_order
 from tests.patience import PATIENCE
 
 

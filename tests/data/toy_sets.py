@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from linearno.data.generate import Recipe, generate
-from linearno.data.plan import Plan
+from linearno.data.generation.generate import Recipe, generate
+from linearno.data.generation.plan import Plan
 
 SIZES = {"train": 4, "test": 2}
 

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from linearno import load
-from linearno.bundle import Bundle
-from linearno.core.artifacts import read_tensors
+from linearno.core.atomic_io import read_tensors
 from linearno.core.config import override
 from linearno.core.errors import UserError
 from linearno.data import Scaler
 from linearno.experiment import extend_run, run
+from linearno.inference.bundle import Bundle
 from linearno.models import MODELS, build_model, import_definitions, model
 from linearno.nn.protocol import fixed_grid, needs_of, spec_of
 from linearno.recipes import RECIPES

@@ -11,7 +11,7 @@ from linearno.models import build_model
 from linearno.nn import layers
 from linearno.nn.layers import add_norm
 from linearno.ops import merge
-from linearno.ops.pointwise import Stream
+from linearno.ops.layers import Stream
 from linearno.recipes import RECIPES
 
 SMALL = {"width": 24, "depth": 2, "heads": 3, "slices": 5}

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from linearno import CrossLinearNO, LinearNO, Transolver
-from linearno.nn import skeleton
+from linearno.nn import transformer as skeleton
 from linearno.ops import Casts, backend, convolve
-from linearno.ops.beside import weights_beside
+from linearno.ops.side_streams import weights_beside
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SLOW = pytest.mark.skipif(DEVICE.type == "cpu", reason="takes minutes in Triton's interpreter")

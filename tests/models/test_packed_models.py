@@ -6,7 +6,7 @@ import torch
 from linearno import LinearNO, Transolver
 from linearno.core.errors import UserError
 from linearno.ops import backend
-from linearno.ops.segments import offsets_of
+from linearno.ops.ragged import offsets_of
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SIZES = [5, 1, 90, 14]

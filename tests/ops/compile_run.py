@@ -6,8 +6,10 @@ import sys
 import torch
 from no_device import LOADED
 
-from linearno.ops.kernels import branch, conv, gather, loss, mix, mlp, norm, scatter, sums
-from linearno.ops.kernels.sums import Meshes
+from linearno.ops.triton import conv, gather, loss, mix, mlp, norm, scatter
+from linearno.ops.triton import mlp_norm as branch
+from linearno.ops.triton import tiling as sums
+from linearno.ops.triton.tiling import Meshes
 
 B, N, H, D, M = 2, 100, 2, 16, 24  # the last tile is not whole, nor are the slices
 

@@ -15,7 +15,7 @@ from linearno.ops import (
     scatter,
     slice_weights,
 )
-from linearno.ops.blocks import BLOCK
+from linearno.ops.chunked import BLOCK
 
 B, N, H, D, M = 2, 133, 3, 5, 7
 NORMS = list(product(("M", "N"), ("N", "M", "sum", "phi")))

@@ -17,14 +17,14 @@ from linearno.ops import (
     convolve,
     gather,
     gather_on,
+    layers,
     linear_attention,
     merge,
     scatter,
     self_attention,
     self_attention_of_means,
 )
-from linearno.ops import pointwise as layers
-from linearno.ops.choice import chosen
+from linearno.ops.backend import chosen
 from tests.ops.textbook import Textbook
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import OneCycleLR
 
-from linearno.data.observe import observed_count
+from linearno.data.sensor_sampling import observed_count
 from linearno.recipes import RECIPES
 from linearno.training.optimizer import make_optimizer
 from linearno.training.schedule import Schedule

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from linearno.report import Shown, gallery, write_gallery, write_strips
-from linearno.report.read import read_run
+from linearno.report.run_folder import read_run
 
 
 def show(folder, title="Some flow"):

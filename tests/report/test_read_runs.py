@@ -5,7 +5,7 @@ import pytest
 
 from linearno.core.errors import UserError
 from linearno.report import write_report
-from linearno.report.read import read_runs
+from linearno.report.run_folder import read_runs
 
 
 def refused(folders) -> str:

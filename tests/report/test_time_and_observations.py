@@ -11,11 +11,12 @@ import pytest
 from PIL import Image
 
 from linearno.core.errors import UserError
-from linearno.report import pictures, write_report
+from linearno.report import plots as pictures
+from linearno.report import write_report
 from linearno.report.cases import cases, motion, rollout_case, shown_channels
 from linearno.report.page import page
-from linearno.report.pictures import over_time
-from linearno.report.read import read_runs
+from linearno.report.plots import over_time
+from linearno.report.run_folder import read_runs
 from linearno.report.summary import task
 
 
@@ -86,7 +87,7 @@ def test_the_curve_over_time_carries_the_numbers_of_each_run(make_rollout, make_
         make_rollout(tmp_path / "a"),
         make_rollout(tmp_path / "b", frames=7),
     ]
-    calls = drawn(monkeypatch, "linearno.report.pictures", "error_over_time_figure")
+    calls = drawn(monkeypatch, "linearno.report.plots", "error_over_time_figure")
     assert over_time(read_runs(folders)) is not None
     assert [(each.name, each.color) for each in calls[0]] == [("a", 1), ("b", 2)]
     for each, folder in zip(calls[0], folders[1:], strict=True):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from linearno.solvers import airfoil, euler, folded, steady_flow
+from linearno.solvers import airfoil, euler, steady_flow
+from linearno.solvers import c_grid_direct_solver as folded
 from linearno.solvers.airfoil import (
     airfoil_nodes,
     airfoil_samples,

@@ -8,7 +8,7 @@ from scipy.sparse.linalg import spsolve
 
 from linearno.core.errors import SampleError, UserError
 from linearno.solvers import pipe, taylor_hood
-from linearno.solvers.dissection import ELEMENT, is_fixed, merges_of, solve_by_dissection
+from linearno.solvers.nested_dissection import ELEMENT, is_fixed, merges_of, solve_by_dissection
 from linearno.solvers.pipe import pipe_nodes, pipe_samples, poiseuille, solve_flow, solve_pipe
 from linearno.solvers.taylor_hood import Flow, element_systems, mesh_on, newton_step
 

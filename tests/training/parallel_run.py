@@ -13,7 +13,7 @@ import torch
 from packed_run import SOME, network, packed_data, packed_fit
 from tiny_run import EVERYTHING, SPEC, Tiny, at_forward, tiny_data, tiny_fit
 
-from linearno.core.artifacts import write_json, write_tensors
+from linearno.core.atomic_io import write_json, write_tensors
 from linearno.core.errors import UserError
 from linearno.data.field_data import FieldData
 from linearno.training import Interrupted, LossConfig, TrainingConfig, parallel

@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 
 from linearno import LinearNO, Transolver
-from linearno.core.artifacts import write_tensors
+from linearno.core.atomic_io import write_tensors
 from linearno.data import Batch, FieldData, FieldSpec, Scaler, relative_l2, relative_mae
+from linearno.inference.streaming import Streamer
 from linearno.ops import sharded
-from linearno.streaming import Streamer
 from linearno.training import LossConfig, Timed, TrainingConfig, fit, parallel
 from linearno.training.losses import make_loss
 

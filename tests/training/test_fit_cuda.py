@@ -9,9 +9,10 @@ from linearno import CrossLinearNO, LinearNO, Transolver
 from linearno.core.errors import UserError
 from linearno.data import FieldData, FieldSpec, Scaler
 from linearno.ops import backend
-from linearno.training import Completion, Interrupted, LossConfig, Rollout, Timed, TrainingConfig, engine, fit
-from linearno.training.engine import Engine
+from linearno.training import Completion, Interrupted, LossConfig, Rollout, Timed, TrainingConfig, fit
+from linearno.training import stepper as engine
 from linearno.training.history import read_history
+from linearno.training.stepper import Engine
 
 pytestmark = [
     pytest.mark.gpu,

@@ -7,7 +7,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from linearno.core.randomness import torch_generator
 from linearno.ops import Casts, backend
-from linearno.ops.casts import lent_inverse, lent_ones, narrow
+from linearno.ops.weight_cache import lent_inverse, lent_ones, narrow
 from linearno.training import TrainingConfig
 from linearno.training.flat_adam import FlatAdam
 from linearno.training.optimizer import apply_gradients, load_optimizer, make_optimizer, pack_optimizer

@@ -15,11 +15,11 @@ from linearno import CrossLinearNO
 from linearno.core.errors import UserError
 from linearno.data import FieldData, Scaler, relative_l2
 from linearno.training import Completion, Interrupted, LossConfig, Rollout, TrainingConfig, predict
-from linearno.training.engine import Engine
 from linearno.training.history import read_history
 from linearno.training.losses import make_loss
 from linearno.training.predict import scores
 from linearno.training.step import train_step
+from linearno.training.stepper import Engine
 
 WHOLE = TrainingConfig(epochs=3, batch=3, lr=3e-3)
 

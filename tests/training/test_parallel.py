@@ -16,7 +16,7 @@ from parallel_run import CASES, exact_fit, run_case
 from tiny_run import EVERYTHING, at_forward
 
 from linearno import load
-from linearno.core.artifacts import read_json, read_tensors, write_json
+from linearno.core.atomic_io import read_json, read_tensors, write_json
 from linearno.core.errors import UserError
 from linearno.experiment import run
 from linearno.training import Interrupted, parallel

@@ -10,7 +10,7 @@ import tiny_run
 import torch
 from tiny_run import EVERYTHING, Tiny, at_forward, tiny_fit
 
-from linearno.core.artifacts import read_tensors
+from linearno.core.atomic_io import read_tensors
 from linearno.training import Interrupted, TrainingConfig
 from linearno.training.history import read_history
 

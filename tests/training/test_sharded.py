@@ -11,7 +11,7 @@ from sharded_run import CUTS, LOSSES, MODELS, RUNS, answers, lively, own_parts, 
 from test_parallel import TORCHRUN, free_port, losses, tensors
 
 from linearno import LinearNO
-from linearno.core.artifacts import read_json
+from linearno.core.atomic_io import read_json
 from linearno.core.errors import UserError
 from linearno.data import Batch, FieldData, FieldSpec
 from linearno.experiment import run

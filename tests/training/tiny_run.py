@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from linearno.core.artifacts import write_tensors
+from linearno.core.atomic_io import write_tensors
 from linearno.data.field_data import FieldData
 from linearno.data.sample import FieldSpec
 from linearno.data.scaler import Scaler

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from linearno.core.errors import UserError
-from linearno.nn import skeleton
+from linearno.nn import transformer as skeleton
 
 
 def plain_attention(

@@ -17,9 +17,9 @@ from linearno.bench.timing import Work, peak_mib, resident_mib
 from linearno.core.device import Precision
 from linearno.core.records import Record, new_record
 from linearno.data import FieldSpec
+from linearno.inference.streaming import Plan, Streamer
 from linearno.models import MODELS, build_model
 from linearno.nn.protocol import Streamable
-from linearno.streaming import Plan, Streamer
 from linearno.training import TrainingConfig
 
 SPEC = FieldSpec(coords=("x", "y", "z"), inputs=("a",), outputs=("u",))

@@ -18,9 +18,9 @@ from linearno.data import Batch, FieldData, FieldSpec, Scaler
 from linearno.models import build_model
 from linearno.nn import ModelConfig
 from linearno.training import Task, TrainingConfig
-from linearno.training.engine import Engine
 from linearno.training.fit import on_device, start
 from linearno.training.losses import make_loss
+from linearno.training.stepper import Engine
 
 MANY = 10_000  # steps of the epoch that a state is made for
 

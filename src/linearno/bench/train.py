@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from linearno.core.artifacts import read_json, sha256
+from linearno.core.atomic_io import read_json, sha256
 from linearno.core.errors import UserError
 from linearno.core.records import Record
 from linearno.data import DataConfig, metric_title
-from linearno.data.card import CARD, read_card
+from linearno.data.generation.card import CARD, read_card
 from linearno.experiment import open_run
 from linearno.run_config import RECIPES, RunConfig
 

@@ -15,11 +15,11 @@ from linearno.cli.shared import console, progress_bar, user_errors
 from linearno.core.durations import format_duration
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark
-from linearno.data.card import CARD, Card, array_name, open_array, read_card
-from linearno.data.pack import pack as pack_set
-from linearno.data.pack import unpack as unpack_set
-from linearno.data.plan import Plan, begun
-from linearno.data.sources import how_to_make, present
+from linearno.data.availability import how_to_make, present
+from linearno.data.compress import pack as pack_set
+from linearno.data.compress import unpack as unpack_set
+from linearno.data.generation.card import CARD, Card, array_name, open_array, read_card
+from linearno.data.generation.plan import Plan, begun
 
 PATIENCE = 600.0  # seconds that a CPU may work without having been asked to
 CORES = 2  # of that CPU, whichever is here: the same command asks for the same samples everywhere

@@ -11,7 +11,7 @@ from linearno.cli.shared import console
 from linearno.core.device import describe, resolve_device
 from linearno.core.provenance import commit, machine, versions
 from linearno.data import DATASETS
-from linearno.ops.choice import kernels_work_on
+from linearno.ops.backend import kernels_work_on
 
 EXTRAS = {
     "gpu": ("triton", "fused kernels on a GPU; CUDA builds of torch bring it"),

@@ -5,15 +5,15 @@ from typing import Annotated
 
 import typer
 
-from linearno.bundle import load
-from linearno.bundle_files import HOW
 from linearno.cli.shared import DeviceOption, ImportOption, RunArgument, console, user_errors
-from linearno.core.artifacts import alone_in
+from linearno.core.atomic_io import alone_in
 from linearno.core.config import override
 from linearno.core.errors import UserError, require
 from linearno.data import metric_title
 from linearno.experiment import evaluate as evaluate_run
 from linearno.experiment import open_run, open_splits
+from linearno.inference.bundle import load
+from linearno.inference.bundle_files import HOW
 from linearno.models import import_definitions
 from linearno.training.progress import unfinished
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from linearno.cli.shared import ImportOption, RunArgument, console, user_errors
-from linearno.exchange import FORMATS, TOLERANCE, Exported, export_run
+from linearno.inference.export import FORMATS, TOLERANCE, Exported, export_run
 from linearno.models import import_definitions
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from linearno.bench.train import record_of_run
 from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
 from linearno.cli.train import run_with_bar, stops_politely
-from linearno.core.artifacts import alone_in, read_json, writable_folder, write_json
+from linearno.core.atomic_io import alone_in, read_json, writable_folder, write_json
 from linearno.core.config import override
 from linearno.core.device import resolve_device
 from linearno.core.errors import UserError

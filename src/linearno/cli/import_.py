@@ -8,7 +8,7 @@ import typer
 from linearno.cli.shared import console, user_errors
 from linearno.cli.train import open_recipe
 from linearno.core.config import override
-from linearno.exchange import UNSCALED, import_weights, unscaled_fields
+from linearno.import_weights import UNSCALED, import_weights, unscaled_fields
 from linearno.recipes import RECIPES
 
 

@@ -10,14 +10,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from linearno.cli.shared import console, progress_bar, user_errors
-from linearno.core.artifacts import write_text
+from linearno.core.atomic_io import write_text
 from linearno.core.errors import UserError
-from linearno.data.case_files import Share, find_cases, read_table, split_cases
-from linearno.data.cases import bad_lines
-from linearno.data.cases_config import CasesConfig
-from linearno.data.dataset_text import dataset_text
-from linearno.data.from_python import is_callable_name, write_cases_of
-from linearno.data.look import Field, Looked, Wishes, guess, look_at, notes_on, role_of
+from linearno.meshes.cases import bad_lines
+from linearno.meshes.config import CasesConfig
+from linearno.meshes.dataset_yaml import dataset_text
+from linearno.meshes.discover import Share, find_cases, read_table, split_cases
+from linearno.meshes.infer_schema import Field, Looked, Wishes, guess, look_at, notes_on, role_of
+from linearno.meshes.python_source import is_callable_name, write_cases_of
 
 NAMES = "names, separated by commas"
 

@@ -9,19 +9,19 @@ from typing import Annotated
 
 import typer
 
-from linearno.bundle import load
 from linearno.cli.shared import DeviceOption, ImportOption, RunArgument, console, progress_bar, user_errors
-from linearno.core.artifacts import writable_folder, write_text
+from linearno.core.atomic_io import writable_folder, write_text
 from linearno.core.errors import UserError
 from linearno.data import FieldSpec
 from linearno.data.arrays import read_points, read_question
-from linearno.data.case_files import CaseFile, case_file, find_cases
-from linearno.data.cases_config import CasesConfig
-from linearno.data.mesh.opened import ENDINGS
-from linearno.data.reader import Reader
 from linearno.experiment import open_run
+from linearno.inference.bundle import load
+from linearno.meshes.config import CasesConfig
+from linearno.meshes.discover import CaseFile, case_file, find_cases
+from linearno.meshes.reader.io import ENDINGS
+from linearno.meshes.reader_process import Reader
 from linearno.models import import_definitions
-from linearno.serve.meshes import (
+from linearno.on_meshes import (
     Answer,
     MeshModel,
     ending_for,

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 from torch import Tensor
 
-from linearno.bundle import Bundle, load
 from linearno.cli.meshes import (
     GivenOption,
     How,
@@ -18,6 +17,7 @@ from linearno.cli.meshes import (
 from linearno.cli.shared import DeviceOption, ImportOption, RunArgument, console, progress_bar, user_errors
 from linearno.core.durations import format_duration
 from linearno.data.arrays import Question, read_question, require_array_file, write_arrays
+from linearno.inference.bundle import Bundle, load
 from linearno.models import import_definitions
 from linearno.training import Completion, Timed
 

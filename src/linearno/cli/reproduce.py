@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from linearno.cli.shared import console, user_errors
-from linearno.core.artifacts import write_bytes, write_json
+from linearno.core.atomic_io import write_bytes, write_json
 from linearno.core.records import new_record
 from linearno.recipes.efficiency import efficiency as efficiency_table
 from linearno.recipes.theorem import theorem1 as measure_theorem1

@@ -10,10 +10,10 @@ import typer
 
 from linearno.bench.scale import Setup, bench_growth, bench_predict, bench_query, bench_train
 from linearno.cli.shared import DeviceOption, OutOption, console, keep_record, user_errors
-from linearno.core.artifacts import write_bytes
+from linearno.core.atomic_io import write_bytes
+from linearno.core.byte_sizes import in_words
 from linearno.core.device import describe, resolve_device
 from linearno.core.errors import UserError
-from linearno.core.memory import in_words
 from linearno.core.records import Record
 from linearno.viz import growth_figure, png_bytes
 

@@ -18,8 +18,8 @@ from linearno.core.device import describe, resolve_device
 from linearno.core.durations import format_duration
 from linearno.core.errors import UserError
 from linearno.data import metric_title
-from linearno.data.cases_config import read_dataset
 from linearno.experiment import extend_run, open_run, run
+from linearno.meshes.config import read_dataset
 from linearno.models import import_definitions
 from linearno.recipes import RECIPES
 from linearno.recipes.cases import cases_run

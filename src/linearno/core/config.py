@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from linearno.core.artifacts import write_text
+from linearno.core.atomic_io import write_text
 from linearno.core.errors import UserError, brief, did_you_mean, shorten
 from linearno.core.strict_yaml import parse_yaml, read_yaml_text
 

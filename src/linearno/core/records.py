@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from pydantic import Field
 
-from linearno.core.artifacts import read_json, write_json
+from linearno.core.atomic_io import read_json, write_json
 from linearno.core.config import Config
 from linearno.core.errors import UserError
 from linearno.core.provenance import commit, machine, versions

@@ -17,19 +17,17 @@ from linearno.data.benchmark import (
     relative_l2,
     relative_mae,
 )
-from linearno.data.box import box_of, outside
+from linearno.data.bounding_box import box_of, outside
 from linearno.data.burgers import BurgersConfig
-from linearno.data.cases_config import CasesConfig
 from linearno.data.darcy import DarcyConfig
 from linearno.data.elasticity import ElasticityConfig
-from linearno.data.example_cases import generate_cases
 from linearno.data.field_data import FieldData
 from linearno.data.navier_stokes import NavierStokesConfig
-from linearno.data.observe import draw_observed, observed_count
 from linearno.data.pipe import PipeConfig
 from linearno.data.plasticity import PlasticityConfig
 from linearno.data.sample import Batch, FieldSpec
 from linearno.data.scaler import Scaler
+from linearno.data.sensor_sampling import draw_observed, observed_count
 
 for _module in pkgutil.iter_modules(__path__):  # a benchmark is one file
     if not _module.ispkg:
@@ -42,7 +40,6 @@ __all__ = [
     "Batch",
     "Benchmark",
     "BurgersConfig",
-    "CasesConfig",
     "DarcyConfig",
     "DataConfig",
     "ElasticityConfig",
@@ -58,7 +55,6 @@ __all__ = [
     "Variant",
     "box_of",
     "draw_observed",
-    "generate_cases",
     "metric_title",
     "observed_count",
     "outside",

@@ -11,8 +11,10 @@ from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
+from linearno.data.array_files import Files, Stored, require_stride
+from linearno.data.availability import Source
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
-from linearno.data.curved import (
+from linearno.data.body_fitted import (
     Curved,
     curved_problems,
     open_curved,
@@ -23,10 +25,8 @@ from linearno.data.curved import (
     samples_of_split,
 )
 from linearno.data.field_data import FieldData
-from linearno.data.generate import Recipe, batch_that_fits, generator
+from linearno.data.generation.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
-from linearno.data.sources import Source
-from linearno.data.stored import Files, Stored, require_stride
 from linearno.solvers.airfoil import (
     CONTROLS,
     OUTWARDS,

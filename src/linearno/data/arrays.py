@@ -13,7 +13,7 @@ from numpy import ndarray
 from scipy.io import savemat
 from torch import Tensor
 
-from linearno.core.artifacts import write_whole
+from linearno.core.atomic_io import write_whole
 from linearno.core.errors import UserError, did_you_mean, require
 from linearno.data.matlab import mat_shape, mat_shapes, read_mat
 from linearno.data.sample import FieldSpec

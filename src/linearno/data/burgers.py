@@ -10,23 +10,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from linearno.core.errors import UserError, require
-from linearno.data.benchmark import (
-    DATASETS,
-    Benchmark,
-    DataConfig,
-    Layout,
-    Splits,
-    Variant,
-    relative_l2,
-    relative_mae,
-)
-from linearno.data.card import array_name, card_of, open_array, require_finite
-from linearno.data.field_data import FieldData
-from linearno.data.generate import Recipe, generator
-from linearno.data.pickled import read_pickled
-from linearno.data.plan import SPLITS, Split
-from linearno.data.sample import FieldSpec
-from linearno.data.sources import (
+from linearno.data.availability import (
     Kind,
     Source,
     choose_source,
@@ -38,6 +22,22 @@ from linearno.data.sources import (
     set_problems,
     verify_tells,
 )
+from linearno.data.benchmark import (
+    DATASETS,
+    Benchmark,
+    DataConfig,
+    Layout,
+    Splits,
+    Variant,
+    relative_l2,
+    relative_mae,
+)
+from linearno.data.field_data import FieldData
+from linearno.data.generation.card import array_name, card_of, open_array, require_finite
+from linearno.data.generation.generate import Recipe, generator
+from linearno.data.generation.plan import SPLITS, Split
+from linearno.data.object_npy import read_pickled
+from linearno.data.sample import FieldSpec
 from linearno.solvers.burgers import SMALLEST, burgers_sample, require_resolution
 
 RESOLUTION = 128  # points and times of the published files

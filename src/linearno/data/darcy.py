@@ -10,11 +10,7 @@ import torch
 from numpy import ndarray
 from pydantic import PositiveInt
 
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
-from linearno.data.generate import Recipe, batch_that_fits, generator
-from linearno.data.sample import FieldSpec
-from linearno.data.sources import Source, require_samples, verify_tells
-from linearno.data.stored import (
+from linearno.data.array_files import (
     Files,
     Stored,
     open_stored,
@@ -25,6 +21,10 @@ from linearno.data.stored import (
     stored_problems,
     unit_square,
 )
+from linearno.data.availability import Source, require_samples, verify_tells
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
+from linearno.data.generation.generate import Recipe, batch_that_fits, generator
+from linearno.data.sample import FieldSpec
 from linearno.solvers.darcy import darcy_samples, require_resolution
 
 RESOLUTION = 421  # points a side of the published files

@@ -9,12 +9,8 @@ from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
-from linearno.data.card import open_array
-from linearno.data.field_data import FieldData
-from linearno.data.generate import Recipe, generator
-from linearno.data.sample import FieldSpec
-from linearno.data.sources import (
+from linearno.data.array_files import Files, Stored, asked_of, open_stored, read_finite, samples_of
+from linearno.data.availability import (
     Source,
     choose_source,
     complaints,
@@ -23,7 +19,11 @@ from linearno.data.sources import (
     set_problems,
     verify_tells,
 )
-from linearno.data.stored import Files, Stored, asked_of, open_stored, read_finite, samples_of
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
+from linearno.data.field_data import FieldData
+from linearno.data.generation.card import open_array
+from linearno.data.generation.generate import Recipe, generator
+from linearno.data.sample import FieldSpec
 from linearno.solvers.unit_cell import EDGES, RADII, WAVES, elasticity_sample, points_of
 
 FILES = Files("elasticity", {"xy": ("points", "2"), "sigma": ("points",)}, {})

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linearno.core.errors import UserError
 from linearno.data.sample import Batch, FieldSpec, is_edges
-from linearno.ops.segments import offsets_of, sizes_of
+from linearno.ops.ragged import offsets_of, sizes_of
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,7 @@ from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
-from linearno.data.generate import Recipe, batch_that_fits, generator
-from linearno.data.sample import FieldSpec
-from linearno.data.sources import Source, require_samples, verify_tells
-from linearno.data.stored import (
+from linearno.data.array_files import (
     Files,
     Stored,
     asked_of,
@@ -28,6 +24,10 @@ from linearno.data.stored import (
     stored_problems,
     unit_square,
 )
+from linearno.data.availability import Source, require_samples, verify_tells
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
+from linearno.data.generation.generate import Recipe, batch_that_fits, generator
+from linearno.data.sample import FieldSpec
 from linearno.solvers.navier_stokes import FRAMES, SCHEMES, navier_stokes_samples, stored_points
 
 STORED = 64  # points a side of the published file

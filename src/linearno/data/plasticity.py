@@ -12,12 +12,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from linearno.core.errors import UserError
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
-from linearno.data.field_data import FieldData
-from linearno.data.generate import Recipe, batch_that_fits, generator
-from linearno.data.sample import FieldSpec
-from linearno.data.sources import Source, complaints, require_samples, set_problems, verify_tells
-from linearno.data.stored import (
+from linearno.data.array_files import (
     Files,
     Stored,
     asked_of,
@@ -27,6 +22,11 @@ from linearno.data.stored import (
     samples_of,
     side_of,
 )
+from linearno.data.availability import Source, complaints, require_samples, set_problems, verify_tells
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
+from linearno.data.field_data import FieldData
+from linearno.data.generation.generate import Recipe, batch_that_fits, generator
+from linearno.data.sample import FieldSpec
 from linearno.solvers.forging import (
     FRAMES,
     PUBLISHED_NODES,

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, float64
 
 from linearno.ops import is_sharded, of_all_ranks
-from linearno.ops.segments import Segments, apart
+from linearno.ops.ragged import Segments, apart
 
 Fields = Float[Tensor, "B *rest"]
 PerSample = Float[Tensor, "S"]

@@ -6,7 +6,7 @@ from importlib import import_module
 from linearno.models.cross_linearno import CrossLinearNO
 from linearno.models.linearno import LinearNO
 from linearno.models.plugins import import_definitions
-from linearno.models.published import from_published, read_weights, shapes_tell
+from linearno.models.published_weights import from_published, read_weights, shapes_tell
 from linearno.models.registry import MODELS, ModelEntry, build_model, model, rebuild_model
 from linearno.models.transolver import Transolver
 

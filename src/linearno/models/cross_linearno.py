@@ -14,9 +14,9 @@ from linearno.core.errors import UserError
 from linearno.models.registry import model
 from linearno.nn import Linear, Mlp, SliceAttention, Transformer
 from linearno.nn.layers import add_norm, pointwise
-from linearno.nn.skeleton import Block
+from linearno.nn.transformer import Block
 from linearno.ops import State
-from linearno.ops.pointwise import Stream, begin
+from linearno.ops.layers import Stream, begin
 
 Observed = Float[Tensor, "B K X"]
 Values = Float[Tensor, "B K C_in"]

@@ -9,7 +9,7 @@ from torch import nn
 from linearno.models.registry import model
 from linearno.nn import Mlp, OneLinear, PointTransformer, SelfAttention, SliceAttention, Temperature, Unified
 from linearno.nn.layers import make_stem
-from linearno.nn.skeleton import point_needs, require_grid
+from linearno.nn.transformer import point_needs, require_grid
 from linearno.ops import Phi, Psi
 
 

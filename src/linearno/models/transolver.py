@@ -8,7 +8,7 @@ from torch import nn
 from linearno.models.registry import model
 from linearno.nn import OneLinear, PointTransformer, SelfAttention, SliceAttention, Temperature, Unified
 from linearno.nn.layers import make_stem
-from linearno.nn.skeleton import point_needs, require_grid
+from linearno.nn.transformer import point_needs, require_grid
 
 TEMPERATURE_BOUNDS = (0.1, 5.0)  # on structured meshes only
 SUM_NORM_EPS = 1e-5  # added to the denominator of the sum-norm

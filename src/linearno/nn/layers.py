@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from linearno.core.errors import UserError
-from linearno.ops import pointwise as ops
-from linearno.ops.pointwise import Stream
+from linearno.ops import layers as ops
+from linearno.ops.layers import Stream
 
 
 class Branch(nn.Sequential, ABC):

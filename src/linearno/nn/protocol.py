@@ -112,7 +112,7 @@ class Queryable(Protocol):
 
 @runtime_checkable
 class Streamable(Queryable, Protocol):
-    """A model whose blocks run over chunks of points; see `linearno.streaming`."""
+    """A model whose blocks run over chunks of points; see `linearno.inference.streaming`."""
 
     training: bool
     sizes: dict[str, int]

@@ -24,7 +24,7 @@ from linearno.ops import (
     slice_weights,
 )
 from linearno.ops.attention import SCORE
-from linearno.ops.pointwise import inverse
+from linearno.ops.layers import inverse
 
 Features = Float[Tensor, "B N W"]
 Heads = Float[Tensor, "B N H D"]

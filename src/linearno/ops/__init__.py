@@ -8,13 +8,13 @@ from linearno.ops.attention import (
     self_attention_of_means,
     slice_means,
 )
-from linearno.ops.casts import Casts
-from linearno.ops.choice import Backend, backend
-from linearno.ops.dense import dense_linear_attention, slice_weights
-from linearno.ops.segments import Segments
+from linearno.ops.backend import Backend, backend
+from linearno.ops.gather_scatter import gather, gather_on, scatter
+from linearno.ops.ragged import Segments
+from linearno.ops.reference import dense_linear_attention, slice_weights
 from linearno.ops.sharded import is_sharded, merge_ranks, of_all_ranks, sharded
 from linearno.ops.state import Score, State, merge
-from linearno.ops.verbs import gather, gather_on, scatter
+from linearno.ops.weight_cache import Casts
 
 __all__ = [
     "Backend",

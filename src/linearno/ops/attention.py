@@ -9,11 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
-from linearno.ops.choice import computes_in, takes_kernel
-from linearno.ops.segments import Segments
+from linearno.ops.backend import computes_in, takes_kernel
+from linearno.ops.gather_scatter import gather, scatter
+from linearno.ops.ragged import Segments
 from linearno.ops.sharded import merge_ranks
 from linearno.ops.state import Bias, Points, Scale, Score, Slices, State, Values, Weight
-from linearno.ops.verbs import gather, scatter
 
 Phi = Literal["M", "N"]  # softmax over the slices, or over the points
 Psi = Literal["N", "M", "sum", "phi"]  # softmax over N, over M, over M then sum-norm over N, over N of φ

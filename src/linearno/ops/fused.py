@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from linearno.ops.beside import Leaves, beside, is_late, join, note_use
-from linearno.ops.casts import lent_inverse
+from linearno.ops.side_streams import Leaves, beside, is_late, join, note_use
+from linearno.ops.weight_cache import lent_inverse
 
 Maybe = Tensor | None
 
@@ -37,7 +37,7 @@ class FusedGather(torch.autograd.Function):
         longest: int,
         leaves: Leaves,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        from linearno.ops.kernels import registered
+        from linearno.ops.triton import custom_ops as registered
 
         top, total, mean, mapped = registered.gather(
             x, value, weight, scale, bias, project, score, offsets, longest
@@ -51,7 +51,7 @@ class FusedGather(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Maybe, d_sum: Maybe, d_value: Maybe, through: Maybe) -> tuple[Maybe, ...]:
-        from linearno.ops.kernels import registered
+        from linearno.ops.triton import custom_ops as registered
 
         x, value, weight, scale, bias, project, top, total, mean, offsets = ctx.saved_tensors
         if d_value is None:
@@ -86,7 +86,7 @@ class FusedScatter(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, bias: Maybe, value: Tensor, offsets: Maybe,
         longest: int, leaves: Leaves,
     ) -> Tensor:  # fmt: skip
-        from linearno.ops.kernels import registered
+        from linearno.ops.triton import custom_ops as registered
 
         keep = any(ctx.needs_input_grad)
         out, level = registered.scatter(x, weight, scale, bias, value, keep, offsets, longest)
@@ -97,7 +97,7 @@ class FusedScatter(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
-        from linearno.ops.kernels import registered
+        from linearno.ops.triton import custom_ops as registered
 
         *saved, offsets = ctx.saved_tensors
         late = is_late(d_out.device, ctx.leaves)
@@ -116,7 +116,7 @@ class FusedMix(torch.autograd.Function):
         ctx: Any, slices: Tensor, total: Maybe, top: Maybe, query: Tensor, key: Tensor, value: Tensor,
         eps: float, narrow: bool,
     ) -> Tensor:  # fmt: skip
-        from linearno.ops.kernels.mix import mix_forward
+        from linearno.ops.triton.mix import mix_forward
 
         heads = slices.reshape(-1, *slices.shape[-2:]).contiguous()
         total, top = (None if part is None else part.contiguous() for part in (total, top))
@@ -128,7 +128,7 @@ class FusedMix(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
-        from linearno.ops.kernels.mix import mix_backward
+        from linearno.ops.triton.mix import mix_backward
 
         heads, total, top, query, key, value = ctx.saved_tensors
         d_heads = d_out.reshape(heads.shape).contiguous()
@@ -141,7 +141,7 @@ class FusedMix(torch.autograd.Function):
 class FusedInverse(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, t: Tensor, low: float, high: float, leaves: Leaves) -> Tensor:
-        from linearno.ops.kernels.inverse import inverse_forward
+        from linearno.ops.triton.inverse import inverse_forward
 
         ctx.save_for_backward(t)
         ctx.bounds, ctx.leaves = (low, high), leaves
@@ -151,7 +151,7 @@ class FusedInverse(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
-        from linearno.ops.kernels.inverse import inverse_backward
+        from linearno.ops.triton.inverse import inverse_backward
 
         (t,), (low, high) = ctx.saved_tensors, ctx.bounds
         made = beside(

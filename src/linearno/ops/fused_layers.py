@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from linearno.ops.beside import Leaves, beside, join, note_use
-from linearno.ops.casts import narrow
 from linearno.ops.convolve import convolve, weight_gradient
+from linearno.ops.side_streams import Leaves, beside, join, note_use
+from linearno.ops.weight_cache import narrow
 
 Maybe = Tensor | None
 
@@ -31,7 +31,7 @@ class FusedNorm(torch.autograd.Function):
         ctx: Any, h: Tensor, rest: Maybe, more: Maybe, offset: Maybe, gain: Tensor, shift: Tensor, eps: float,
         kind: torch.dtype, split: bool, leaves: Leaves,
     ) -> tuple[Tensor, Maybe, Tensor]:  # fmt: skip
-        from linearno.ops.kernels import norm
+        from linearno.ops.triton import norm
 
         rows = h.reshape(-1, h.shape[-1])
         total, left, out, moments = norm.norm_forward(
@@ -49,7 +49,7 @@ class FusedNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, along: Maybe, _: Maybe, d_out: Maybe) -> tuple[Maybe, ...]:
-        from linearno.ops.kernels import norm
+        from linearno.ops.triton import norm
 
         h, moments, gain = ctx.saved_tensors
         d_out, along, shape = _slopes(d_out, along, h)
@@ -78,7 +78,7 @@ class FusedBranch(torch.autograd.Function):
         ctx: Any, x: Tensor, h: Tensor, rest: Maybe, offset: Tensor, gain: Tensor, shift: Tensor, eps: float,
         w1: Maybe, b1: Maybe, w2: Tensor, leaves: Leaves,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        from linearno.ops.kernels.branch import branch_forward
+        from linearno.ops.triton.mlp_norm import branch_forward
 
         rows, narrow1 = x.reshape(-1, x.shape[-1]), None if w1 is None else narrow(w1, x.dtype)
         narrow2 = narrow(w2, x.dtype)
@@ -96,7 +96,7 @@ class FusedBranch(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, along: Maybe, _: Maybe, d_out: Maybe) -> tuple[Maybe, ...]:
-        from linearno.ops.kernels.branch import branch_backward
+        from linearno.ops.triton.mlp_norm import branch_backward
 
         h, moments, gain, x, z, w1, w2 = ctx.saved_tensors
         d_out, along, shape = _slopes(d_out, along, h)
@@ -128,7 +128,7 @@ class FusedHead(torch.autograd.Function):
         ctx: Any, h: Tensor, rest: Maybe, more: Maybe, offset: Maybe, gain: Tensor, shift: Tensor, eps: float,
         weight: Tensor, bias: Tensor,
     ) -> Tensor:  # fmt: skip
-        from linearno.ops.kernels import norm
+        from linearno.ops.triton import norm
 
         rows, split = h.reshape(-1, h.shape[-1]), rest is not None
         total, _, out, moments = norm.norm_forward(
@@ -143,7 +143,7 @@ class FusedHead(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
-        from linearno.ops.kernels import norm
+        from linearno.ops.triton import norm
 
         h, moments, gain, shift, weight = ctx.saved_tensors
         shape = (*d_out.shape[:-1], h.shape[-1])
@@ -170,7 +170,7 @@ class FusedMlp(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Maybe, kind: torch.dtype, leaves: Leaves
     ) -> Tensor:
-        from linearno.ops.kernels import mlp
+        from linearno.ops.triton import mlp
 
         rows = x.reshape(-1, x.shape[-1])
         narrow1, narrow2 = narrow(w1, x.dtype), narrow(w2, kind)
@@ -183,7 +183,7 @@ class FusedMlp(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
-        from linearno.ops.kernels import mlp
+        from linearno.ops.triton import mlp
 
         x, w1, w2, z = ctx.saved_tensors
         d_x, d_w1, d_b1, d_w2, *d_b2 = mlp.mlp_backward(
@@ -198,7 +198,7 @@ class FusedRelativeError(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, p: Tensor, y: Tensor, grid: tuple[int, int] | None, weight: float) -> Tensor:
-        from linearno.ops.kernels.loss import loss_forward
+        from linearno.ops.triton.loss import loss_forward
 
         errors, factors = loss_forward(p, y, grid, weight)
         ctx.save_for_backward(p, y, factors)
@@ -208,7 +208,7 @@ class FusedRelativeError(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_errors: Tensor) -> tuple[Maybe, ...]:
-        from linearno.ops.kernels.loss import loss_backward
+        from linearno.ops.triton.loss import loss_backward
 
         p, y, factors = ctx.saved_tensors
         return loss_backward(p, y, factors, d_errors.contiguous(), ctx.grid), None, None, None
@@ -229,7 +229,7 @@ class FusedLinear(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Maybe, through: Maybe) -> tuple[Maybe, ...]:
-        from linearno.ops.kernels.mlp import weight_gradients
+        from linearno.ops.triton.mlp import weight_gradients
 
         if d_out is None:
             return through, None, None
@@ -252,7 +252,7 @@ class FusedConv(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, grid: tuple[int, ...]) -> Tensor:
-        from linearno.ops.kernels.conv import add_bias_
+        from linearno.ops.triton.conv import add_bias_
 
         ctx.grid = grid
         small = narrow(weight, x.dtype)
@@ -265,8 +265,8 @@ class FusedConv(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
-        from linearno.ops.kernels.conv import turned
-        from linearno.ops.kernels.norm import column_sums
+        from linearno.ops.triton.conv import turned
+        from linearno.ops.triton.norm import column_sums
 
         x, weight = ctx.saved_tensors
         d_out = d_out.contiguous()

@@ -1,9 +1,9 @@
 """A user's own cases: a run with settings that suit how many there are and how large."""
 
 from linearno.core.errors import UserError
-from linearno.data import CasesConfig
-from linearno.data.case_files import find_cases, split_cases
-from linearno.data.reader import Reader
+from linearno.meshes import CasesConfig
+from linearno.meshes.discover import find_cases, split_cases
+from linearno.meshes.reader_process import Reader
 from linearno.models import MODELS
 from linearno.run_config import RunConfig
 from linearno.training import LossConfig, TrainingConfig

@@ -13,12 +13,12 @@ from linearno.core.registry import Registry
 from linearno.data import (
     AirfoilConfig,
     BurgersConfig,
-    CasesConfig,
     ElasticityConfig,
     NavierStokesConfig,
     PipeConfig,
     PlasticityConfig,
 )
+from linearno.meshes import CasesConfig
 from linearno.models import MODELS
 from linearno.recipes import demo
 from linearno.run_config import RECIPES, Recipe, RunConfig

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from linearno.core.artifacts import write_bytes, write_whole
+from linearno.core.atomic_io import write_bytes, write_whole
 from linearno.core.errors import UserError
 from linearno.report.cases import FPS, RANKS, has_frames, rollout_case, shown_channels
-from linearno.report.read import read_run
+from linearno.report.run_folder import read_run
 from linearno.viz import gif_bytes, rollout_frames
 from linearno.viz.encode import Pixels
 

@@ -3,11 +3,11 @@
 import re
 
 from linearno.data import metric_title
-from linearno.report.markup import Markup, join, tag
-from linearno.report.pictures import image, picture
-from linearno.report.read import Cases, Run
+from linearno.report.formatting import capital, number
+from linearno.report.html import Markup, join, tag
+from linearno.report.plots import image, picture
+from linearno.report.run_folder import Cases, Run
 from linearno.report.summary import evaluated_on, split
-from linearno.report.words import capital, number
 from linearno.training import Rollout
 from linearno.viz import (
     Case,

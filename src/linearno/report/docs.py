@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from linearno.core.artifacts import write_text
+from linearno.core.atomic_io import write_text
 from linearno.core.errors import UserError, did_you_mean, require
 from linearno.report import blocks, scale
 from linearno.report.blocks import Records

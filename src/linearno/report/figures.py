@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from linearno.core.artifacts import write_bytes
+from linearno.core.atomic_io import write_bytes
 
 IMAGE = re.compile(r'<img src="data:image/(png|gif);base64,([^"]+)" alt="([^"]*)"')
 WIDTH = 1000  # pixels, at most

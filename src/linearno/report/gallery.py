@@ -6,16 +6,16 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from linearno.core.artifacts import write_bytes, write_text
+from linearno.core.atomic_io import write_bytes, write_text
 from linearno.core.provenance import package_version
 from linearno.report.cases import RANKS, field_case, has_frames, motion, shown_channels
 from linearno.report.figures import small_png
-from linearno.report.markup import Markup, tag
+from linearno.report.formatting import dig, duration, number, text
+from linearno.report.html import Markup, tag
 from linearno.report.page import document
-from linearno.report.pictures import picture
-from linearno.report.read import Run, read_run
+from linearno.report.plots import picture
+from linearno.report.run_folder import Run, read_run
 from linearno.report.summary import model_name, reached, training_time
-from linearno.report.words import dig, duration, number, text
 from linearno.viz import png_bytes, strip_figure
 from linearno.viz.fields import around
 

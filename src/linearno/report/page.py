@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from linearno.core.artifacts import write_text
+from linearno.core.atomic_io import write_text
 from linearno.core.provenance import package_version
-from linearno.report import cases, pictures
+from linearno.report import cases
+from linearno.report import plots as pictures
 from linearno.report.figures import write_figures
-from linearno.report.markup import Markup, join, tag
-from linearno.report.read import Run, read_runs
+from linearno.report.html import Markup, join, tag
+from linearno.report.run_folder import Run, read_runs
 from linearno.report.summary import epochs, headline, model_name, provenance, recipe, summary
 
 

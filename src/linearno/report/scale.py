@@ -2,7 +2,7 @@
 
 import statistics
 
-from linearno.core.memory import in_words
+from linearno.core.byte_sizes import in_words
 from linearno.core.records import Record
 from linearno.report.blocks import Block, Records, markdown_table, missing, origin, under
 

@@ -1,9 +1,9 @@
 """The numbers of a page: headline, summary table, provenance."""
 
 from linearno.data import METRICS, metric_title
-from linearno.report.markup import Markup, details, join, table, tag
-from linearno.report.read import Run
-from linearno.report.words import NOTHING, capital, dig, duration, number, text
+from linearno.report.formatting import NOTHING, capital, dig, duration, number, text
+from linearno.report.html import Markup, details, join, table, tag
+from linearno.report.run_folder import Run
 from linearno.training import Completion, Rollout, Timed
 from linearno.viz.style import run_color
 

@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from linearno.core.errors import SampleError, UserError, entry
+from linearno.solvers.captured_steps import recorded
 from linearno.solvers.plasticity import Body, Material, Nodes, areas, body_at_rest
-from linearno.solvers.recording import recorded
 
 Given = Float[Tensor, "..."]  # from a user, who gets a line about a wrong shape
 Frames = Float[Tensor, "B n m T 2"]

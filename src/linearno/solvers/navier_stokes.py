@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.fft import fftfreq, irfft2, rfft2, rfftfreq
 
 from linearno.core.errors import SampleError, UserError, entry
+from linearno.solvers.captured_steps import recorded
 from linearno.solvers.random_fields import draw_each, periodic_field
-from linearno.solvers.recording import recorded
 
 Given = Float[Tensor, "..."]  # from a user, who gets a line about a wrong shape
 Field = Float[Tensor, "*B K K"]

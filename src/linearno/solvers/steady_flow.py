@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from linearno.core.errors import SampleError, UserError
+from linearno.solvers.c_grid_direct_solver import SPRING, Factors, factorise, solve
 from linearno.solvers.euler import (
     Blocks,
     Grid,
@@ -25,7 +26,6 @@ from linearno.solvers.euler import (
     residual,
     wave_speeds,
 )
-from linearno.solvers.folded import SPRING, Factors, factorise, solve
 
 Given = Float[Tensor, "..."]  # from a user, who gets a line about a wrong shape
 

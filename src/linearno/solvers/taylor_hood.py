@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from linearno.core.errors import SampleError
-from linearno.solvers.dissection import CORNERS, ELEMENT, NODES, is_fixed, solve_by_dissection
+from linearno.solvers.nested_dissection import CORNERS, ELEMENT, NODES, is_fixed, solve_by_dissection
 
 Nodes = Float64[Tensor, "B n m 2"]  # vectors at the nodes: places, velocities, forces
 Corners = Float64[Tensor, "B k l"]  # pressures

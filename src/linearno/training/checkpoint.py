@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from linearno.core.artifacts import read_json, read_tensors, sha256, write_json, write_tensors, write_text
+from linearno.core.atomic_io import read_json, read_tensors, sha256, write_json, write_tensors, write_text
 from linearno.core.config import first_difference
 from linearno.core.errors import UserError
 

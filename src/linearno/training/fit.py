@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from linearno.core.artifacts import writable_folder
+from linearno.core.atomic_io import writable_folder
 from linearno.core.device import describe, set_matmul_precision
 from linearno.core.durations import format_duration
 from linearno.core.errors import UserError
@@ -27,7 +27,6 @@ from linearno.training import parallel
 from linearno.training.checkpoint import Checkpoints
 from linearno.training.config import TrainingConfig
 from linearno.training.ema import Ema
-from linearno.training.engine import Engine
 from linearno.training.history import EpochRecord, append_history, cut_history, read_history
 from linearno.training.interrupt import Interrupted, StopRequest, stop_on_signals
 from linearno.training.losses import Loss, make_loss
@@ -36,6 +35,7 @@ from linearno.training.predict import predict, scores
 from linearno.training.requirements import require_trainable
 from linearno.training.schedule import Schedule
 from linearno.training.state import TrainState
+from linearno.training.stepper import Engine
 from linearno.training.tasks import Task
 
 log = logging.getLogger(__name__)

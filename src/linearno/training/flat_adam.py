@@ -47,7 +47,7 @@ class FlatAdam(Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # it calls none
         """Apply the gradients with the settings of the last `prepare`."""
-        from linearno.ops.kernels.adam import adam_step
+        from linearno.ops.triton.adam import adam_step
 
         group = self.param_groups[0]
         used = [weight for weight in group["params"] if weight.grad is not None]

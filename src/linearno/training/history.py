@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from linearno.core.artifacts import write_text
+from linearno.core.atomic_io import write_text
 from linearno.core.config import Config
 from linearno.core.errors import UserError
 

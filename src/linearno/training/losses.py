@@ -17,7 +17,7 @@ from linearno.data.benchmark import PerSample
 from linearno.data.sample import Batch
 from linearno.metrics.norms import mean, of_each, relative_l2, where_known
 from linearno.ops import is_sharded
-from linearno.ops.choice import takes_kernel
+from linearno.ops.backend import takes_kernel
 from linearno.ops.fused_layers import FusedRelativeError
 
 Points = Float[Tensor, "B N C"]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
 
 from linearno.core.errors import UserError
-from linearno.ops.choice import takes_kernel
+from linearno.ops.backend import takes_kernel
 from linearno.training.config import TrainingConfig
 from linearno.training.flat_adam import FlatAdam
 

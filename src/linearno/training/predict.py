@@ -10,12 +10,12 @@ from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.core.errors import UserError
 from linearno.data.benchmark import PerSample
 from linearno.data.field_data import FieldData
+from linearno.data.point_sampling import points_of
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
-from linearno.data.subsample import points_of
 from linearno.metrics.norms import where_known
 from linearno.nn.protocol import GRID_NEED, fused_parameters, model_name, needs_of
-from linearno.ops.ahead import compile_ahead
+from linearno.ops.precompile import compile_ahead
 from linearno.training.tasks import IN_TEST, Ask, Task
 
 # Models whose kernels are compiled, and for which precisions.

@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from linearno.core.artifacts import read_json
+from linearno.core.atomic_io import read_json
 from linearno.core.config import yaml_values
 from linearno.core.errors import UserError
 

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
 from linearno.nn.protocol import fused_parameters
-from linearno.ops.beside import weights_beside
+from linearno.ops.side_streams import weights_beside
 from linearno.training.config import TrainingConfig
 from linearno.training.losses import Loss
 from linearno.training.optimizer import apply_gradients

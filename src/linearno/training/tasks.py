@@ -16,8 +16,8 @@ from linearno.core.errors import UserError, brief
 from linearno.core.randomness import torch_generator
 from linearno.core.registry import Registry
 from linearno.data.field_data import FieldData
-from linearno.data.observe import draw_observed, observed_count
 from linearno.data.sample import Batch, FieldSpec
+from linearno.data.sensor_sampling import draw_observed, observed_count
 from linearno.nn import roll_out
 
 Fields = Float[Tensor, "B N C"]

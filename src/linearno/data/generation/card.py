@@ -1,0 +1,134 @@
+"""A dataset folder: its arrays, and the card that says what they are and how they were made."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+from pydantic import Field
+
+from linearno.core.atomic_io import read_json, sha256, write_json
+from linearno.core.config import Config
+from linearno.core.errors import UserError, require
+from linearno.core.provenance import commit, versions
+
+CARD = "card.json"
+FORMAT = 1
+
+
+class ArrayFile(Config):
+    shape: tuple[int, ...]
+    dtype: str
+    sha256: str
+
+
+class Card(Config):
+    """Written last, so a folder that has one is complete."""
+
+    format: int = FORMAT
+    name: str
+    equation: str
+    solver: str
+    units: dict[str, str]
+    seed: int
+    resolution: int
+    sizes: dict[str, int]  # split → samples
+    scheme: str | None = None  # of the solver, where it has several
+    device: str = "cpu"  # that solved; another one gives the same numbers to rounding only
+    files: dict[str, ArrayFile]  # file name → facts
+    rounding: dict[str, float] = Field(
+        default={}
+    )  # file name → how far its numbers may be off, where they were packed
+    versions: dict[str, str]
+    commit: str | None
+
+
+def array_name(split: str, field: str) -> str:
+    return f"{split}_{field}.npy"
+
+
+def write_card(root: Path, names: Iterable[str], facts: dict[str, Any]) -> Card:
+    """Hash the arrays of those names and describe them, with `facts`, in `card.json`.
+
+    The versions and the commit are those of this machine, unless the facts have those of another.
+    """
+    files = {}
+    for name in names:
+        array = open_array(root / name, how="generate the set again")
+        files[name] = {"shape": array.shape, "dtype": str(array.dtype), "sha256": sha256(root / name)}
+    card = Card.make({"versions": versions(), "commit": commit(), **facts, "files": files})
+    write_json(root / CARD, card.model_dump(mode="json"))
+    return card
+
+
+def read_card(root: Path, *, how: str) -> Card:
+    values = read_json(root / CARD, how=how)
+    made = values.get("format") if isinstance(values, dict) else None
+    if made != FORMAT:
+        raise UserError(f"{root / CARD} has format {made!r}; this version reads {FORMAT}: {how}")
+    try:
+        return Card.make(values)
+    except UserError as error:
+        raise UserError(f"{root / CARD}: {error}; {how}") from None
+
+
+def card_of(root: Path, name: str, *, how: str) -> Card:
+    """The card of a set of that name."""
+    card = read_card(root, how=how)
+    if card.name != name:
+        raise UserError(f"{root} holds the set {card.name}, not {name}; give the folder of {name}")
+    return card
+
+
+def require_untouched(root: Path, *, how: str) -> None:
+    """An error that names the first file whose hash is not that on its card."""
+    for name, facts in read_card(root, how=how).files.items():
+        _require_hash(root / name, facts, how=how)
+
+
+def _require_hash(path: Path, facts: ArrayFile, *, how: str) -> None:
+    if sha256(require(path, how=how)) != facts.sha256:
+        raise UserError(f"{path} is not the file that was made: its sha256 differs from the card; {how}")
+
+
+def open_array(path: Path, *, how: str) -> ndarray:
+    """The array of a `.npy` file, memory-mapped: nothing is read yet but its header and its length."""
+    try:
+        array = np.lib.format.open_memmap(require(path, how=how), mode="r")
+    except (ValueError, OSError, EOFError):
+        raise UserError(f"{path} is truncated or not a .npy file; {how}") from None
+    if array.dtype.kind not in "fiub" or not array.ndim:
+        raise UserError(f"{path} holds {array.dtype} {array.shape}; expected an array of real numbers; {how}")
+    return array
+
+
+def require_finite(values: ndarray, where: str, *, how: str, first: int = 0) -> None:
+    """An error that names the first sample (axis 0, counted from `first`) with a NaN or an infinity."""
+    for index, sample in enumerate(values, start=first):
+        if not np.isfinite(sample).all():
+            raise UserError(f"{where}: sample {index} has NaN or infinite values; {how}")
+
+
+def card_problems(root: Path, name: str, *, how: str) -> list[str]:
+    """What differs between a folder and its card, which is to be one of a set of that name: a line for each
+    file; nothing when all is well."""
+    try:
+        card = card_of(root, name, how=how)
+    except UserError as error:
+        return [str(error)]
+    found = (_file_problem(root / file, facts, how) for file, facts in card.files.items())
+    return [line for line in found if line]
+
+
+def _file_problem(path: Path, facts: ArrayFile, how: str) -> str | None:
+    try:
+        array = open_array(path, how=how)
+        if (array.shape, str(array.dtype)) != (facts.shape, facts.dtype):
+            card = f"{facts.dtype} {facts.shape}"
+            return f"{path} holds {array.dtype} {array.shape} but its card says {card}; {how}"
+        require_finite(array, str(path), how=how)
+        _require_hash(path, facts, how=how)
+    except UserError as error:
+        return str(error)
+    return None

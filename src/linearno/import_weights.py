@@ -1,0 +1,93 @@
+"""Weights that the published code saved, as a run folder of this library."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from linearno.core.atomic_io import writable_folder
+from linearno.core.config import first_difference, write_yaml
+from linearno.core.errors import UserError
+from linearno.data import DATASETS, FieldSpec, Scaler
+from linearno.experiment import make_bundle, open_splits, untrained
+from linearno.inference.bundle import Bundle
+from linearno.models import from_published, read_weights, shapes_tell
+from linearno.nn.protocol import spec_of
+from linearno.run_config import RunConfig
+
+UNSCALED = "standard deviations from the mean"  # the unit of a field whose scaling is not known
+
+
+def import_weights(weights: Path, config: RunConfig, folder: Path, *, with_data: bool) -> Bundle:
+    """Write a run folder with published weights in the model of a recipe.
+
+    Scaling is fitted on the recipe's training data, as the published code does, where they are at hand.
+    Without them the model takes and gives scaled fields, and their units say so.
+    """
+    for name in ("config.yaml", "model.json"):
+        if (folder / name).exists():
+            raise UserError(f"{folder} already holds a run; choose another --out or remove it")
+    tensors = read_weights(weights)
+    bundle = untrained(config, open_splits(config.data)) if with_data else _unscaled(config)
+    try:
+        _fill(bundle.model, tensors, config.recipe)
+    except UserError as error:
+        raise UserError(f"{weights}: {error}") from None
+    label = f"{config.recipe} with {weights.name}"
+    bundle = replace(bundle, recipe=label)
+    write_yaml(writable_folder(folder) / "config.yaml", config.model_copy(update={"recipe": label}))
+    bundle.save(folder)
+    return bundle
+
+
+def unscaled_fields(spec: FieldSpec) -> list[str]:
+    """The fields whose scaling an import did not find."""
+    return [name for name, unit in spec.units.items() if unit == UNSCALED]
+
+
+def _unscaled(config: RunConfig) -> Bundle:
+    """The model for the published files, with scaling that changes nothing."""
+    find = DATASETS[config.data.name].layout
+    if find is None:
+        raise UserError(f"the fields of {config.data.name} are known from its files only: give --data FOLDER")
+    layout = find(config.data)
+    parts = {part: getattr(layout.spec, part) for part in layout.spec.scaled}
+    units = layout.spec.units | {name: UNSCALED for names in parts.values() for name in names}
+    spec = layout.spec.model_copy(update={"scaled": (), "units": units})
+    return make_bundle(config, layout._replace(spec=spec), Scaler.blank(config.task.spec(spec)))
+
+
+def _fill(model: nn.Module, weights: Mapping[str, Tensor], recipe: str) -> None:
+    """Put published weights into the model; an error that names the first thing that does not fit."""
+    for name, tensor in weights.items():
+        if not tensor.isfinite().all():
+            raise UserError(f"{name} holds NaN or infinite numbers")
+    told = shapes_tell(weights)
+    spec = spec_of(model)
+    _require_same(spec.config.model_dump(include=set(told)), told, recipe)
+    published = from_published(weights, heads=told["heads"], **_untold(model))
+    _require_same(dict(spec.sizes), dict(spec_of(published).sizes), recipe)
+    filled = published.state_dict()
+    model.load_state_dict({name: filled[name] for name in model.state_dict()})
+
+
+def _untold(model: nn.Module) -> dict[str, Any]:
+    """What shapes do not tell of a published model, from the model that is to take its weights."""
+    sizes, config = spec_of(model).sizes, spec_of(model).config
+    if not hasattr(config, "unified"):
+        return {}
+    return {
+        "grid": getattr(config, "grid", None),
+        "unified_pos": None if config.unified is None else config.unified.ref,
+        "coords": sizes["coords"],
+    }
+
+
+def _require_same(asked: dict[str, Any], told: dict[str, Any], recipe: str) -> None:
+    words = "{path} is {new!r} in these weights and {old!r} in " + recipe
+    if found := first_difference(asked, told, words=words):
+        raise UserError(
+            f"weights of another model: {found}; choose its recipe, or change this one with --set"
+        )

@@ -1,0 +1,222 @@
+"""What gather and scatter share: the size of their tiles, and the sums of what their programs leave."""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from linearno.ops.side_streams import beside
+from linearno.ops.triton.common import (
+    early,
+    follow,
+    load_inside,
+    pad,
+    processors,
+    product_precision,
+    store_inside,
+)
+
+# Points of a tile, warps that share it, programs for each processor: enough to hide the wait for memory, and
+# all at once. Measured on an H200 in bf16, where slices × head width is at most SMALL.
+MEASURED = {
+    "gather": (64, 4, 4),
+    "gather of few slices": (64, 2, 8),
+    "gather back": (64, 2, 4),
+    "scatter": (64, 4, 6),
+    "scatter of few slices": (64, 2, 4),
+    "scatter back": (32, 2, 6),
+    "scatter back of few slices": (32, 1, 8),
+}
+SMALL, FEW = 1024, 32
+FEWEST = 32  # points of a tile where there are too few tiles to fill the device
+
+
+class Meshes(NamedTuple):
+    """How points lie: so many meshes of `points` each or, packed one after another, of that many at most,
+    with their S + 1 offsets on the device."""
+
+    number: int
+    points: int
+    offsets: Tensor | None
+
+    @classmethod
+    def of(cls, x: Tensor, offsets: Tensor | None, longest: int) -> "Meshes":
+        if offsets is None:
+            return cls(x.shape[0], x.shape[1], None)
+        return cls(len(offsets) - 1, longest, offsets)
+
+
+def runs_of(
+    kernel: str, x: Tensor, meshes: Meshes, slices: int, *, normed: bool = False
+) -> tuple[int, dict[str, int]]:
+    """Into how many runs the points of a head are cut, and the tiles in which a program takes its own.
+
+    `normed`: scores are normalised over the slices first, which wants other tiles. Of packed meshes the
+    longest one decides: shorter ones have shorter runs, or none.
+    """
+    wide, per = pad(slices), 4
+    batch, length, heads, _ = x.shape
+    long = -(-batch * length // meshes.points)  # as many of the longest would hold all points
+    if x.dtype == torch.bfloat16 and wide * pad(x.shape[-1]) <= SMALL and not normed:
+        few = f"{kernel} of few slices"
+        tile, warps, per = MEASURED[few if wide <= FEW and few in MEASURED else kernel]
+    else:
+        tile = (64 if kernel.endswith("back") else 128) if wide <= 64 else 64 if wide <= 128 else 32
+        if x.dtype == torch.float32:
+            tile = max(16, tile // (4 if product_precision(x) == "ieee" else 2))
+        while tile > FEWEST and long * heads * -(-meshes.points // tile) < processors(x.device):
+            tile //= 2
+        warps = 8 if wide > 128 else 4
+    runs = max(1, min(-(-meshes.points // tile), per * processors(x.device) // max(1, long * heads)))
+    return runs, {"BN": tile, "num_warps": warps, "num_stages": 3}
+
+
+@triton.jit
+def mesh_of(head, offset_ptr, N, H: tl.constexpr, PACKED: tl.constexpr):
+    """Where the mesh of a head begins, and how many points it has."""
+    mesh = head // H
+    if PACKED:
+        first = tl.load(offset_ptr + mesh)
+        points = (tl.load(offset_ptr + mesh + 1) - first).to(tl.int32)
+    else:
+        first = mesh.to(tl.int64) * N
+        points = N
+    return first, points
+
+
+@triton.jit
+def run_of(part, N, BN: tl.constexpr):
+    """Where a part's run of points begins, where its whole tiles end, and where it ends itself: each has as
+    many tiles, give or take one, and the last tile of a mesh may not be whole."""
+    tiles, parts, place = tl.cdiv(N, BN), tl.num_programs(0), part.to(tl.int64)
+    begin, end = place * tiles // parts, (place + 1) * tiles // parts
+    begin, end = begin.to(tl.int32) * BN, tl.minimum(end.to(tl.int32) * BN, N)
+    return begin, end // BN * BN, end
+
+
+@triton.jit
+def load_tile(ptr, n, end, H: tl.constexpr, D: tl.constexpr, LAST: tl.constexpr, BD: tl.constexpr):
+    """The features (n, D) of a head at places n of a run that begins at `ptr`; zero from `end` on, which only
+    the LAST tile reaches. Places are 32-bit numbers: there are so many runs that no memory holds longer
+    ones."""
+    d = tl.arange(0, BD)
+    return load_inside(ptr + n[:, None] * (H * D) + d[None, :], n, d, end, LAST, D, BD)
+
+
+@triton.jit
+def store_tile(ptr, tile, n, end, H: tl.constexpr, D: tl.constexpr, LAST: tl.constexpr, BD: tl.constexpr):
+    d = tl.arange(0, BD)
+    store_inside(ptr + n[:, None] * (H * D) + d[None, :], tile, n, d, end, LAST, D, BD)
+
+
+@triton.jit
+def _add_parts(
+    part_ptr, d_value_ptr, sum_ptr, parts,
+    K: tl.constexpr, S: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """Add the parts of a head (K numbers each): the first S go to `sum_ptr`, the others to `d_value_ptr`."""
+    follow(EARLY)
+    head, p = tl.program_id(0), tl.arange(0, BP)
+    k = tl.program_id(1) * BK + tl.arange(0, BK)
+    totals = tl.zeros([BP, BK], tl.float32)
+    for start in range(0, parts, BP):
+        row = head * parts + start + p
+        there = (start + p < parts)[:, None] & (k < K)[None, :]
+        totals += tl.load(part_ptr + row[:, None] * K + k[None, :], mask=there, other=0.0)
+    total = tl.sum(totals, axis=0)
+    tl.store(sum_ptr + head * S + k, total, mask=k < S)
+    tl.store(d_value_ptr + head * (K - S) + k - S, total, mask=(k >= S) & (k < K))
+
+
+@triton.jit
+def _weight_back(
+    sum_ptr, d_map_part_ptr, weight_ptr, scale_ptr, bias_ptr,
+    d_weight_ptr, d_scale_ptr, d_bias_ptr, d_map_ptr, batch, WD, WM, GD, GM, LE, LF,
+    H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, MAP: tl.constexpr, F: tl.constexpr,
+    BIASED: tl.constexpr, BLOCKS: tl.constexpr, MAPS: tl.constexpr,
+    BH: tl.constexpr, BS: tl.constexpr, BW: tl.constexpr,
+):  # fmt: skip
+    """From each head's Σ_n x ∂score and Σ_n ∂score: the gradients of weight, bias, scale, and of the map.
+
+    Programs 0 … BLOCKS−1 take weight and bias, the next MAPS the map, the last H a head's scale each:
+    ∂scale = ⟨w, Σ x ∂score⟩ + ⟨bias, Σ ∂score⟩. Gradients have their own strides: a weight may be a part of a
+    larger one.
+    """
+    program = tl.program_id(0)
+    S: tl.constexpr = M * D + M
+    if program < BLOCKS + MAPS:
+        h = tl.arange(0, BH)
+        k = (program if program < BLOCKS else program - BLOCKS) * BS + tl.arange(0, BS)
+        totals = tl.zeros([BH, BS], tl.float32)
+        for start in range(0, batch * H, BH):
+            head = start + h
+            heads = head < batch * H
+            if program < BLOCKS:
+                inside = heads[:, None] & (k < S)[None, :]
+                scale = tl.load(scale_ptr + head % H, mask=heads, other=0.0).to(tl.float32)
+                totals += scale[:, None] * tl.load(
+                    sum_ptr + head[:, None] * S + k[None, :], mask=inside, other=0.0
+                )
+            else:
+                inside = heads[:, None] & (k < MAP)[None, :]
+                totals += tl.load(d_map_part_ptr + head[:, None] * MAP + k[None, :], mask=inside, other=0.0)
+        total = tl.sum(totals, axis=0)
+        if program < BLOCKS:
+            tl.store(d_weight_ptr + (k % D) * GD + (k // D) * GM, total, mask=k < M * D)
+            if BIASED:
+                tl.store(d_bias_ptr + k - M * D, total, mask=(k >= M * D) & (k < S))
+        else:
+            tl.store(d_map_ptr + (k // F) * LE + (k % F) * LF, total, mask=k < MAP)
+    else:
+        of_head = program - BLOCKS - MAPS
+        products = tl.zeros([BW], tl.float32)
+        for start in range(0, S, BW):
+            i = start + tl.arange(0, BW)
+            weight = tl.load(weight_ptr + (i % D) * WD + (i // D) * WM, mask=i < M * D, other=0.0).to(
+                tl.float32
+            )
+            if BIASED:
+                weight += tl.load(bias_ptr + i - M * D, mask=(i >= M * D) & (i < S), other=0.0).to(tl.float32)
+            for b in range(batch):
+                products += weight * tl.load(sum_ptr + (b * H + of_head) * S + i, mask=i < S, other=0.0)
+        tl.store(d_scale_ptr + of_head, tl.sum(products, axis=0))
+
+
+def small_gradients(
+    sums: Tensor, d_maps: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, linear: Tensor | None,
+    batch: int, d_value: Tensor | None, late: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Add up what the programs left, in two steps of a fixed order: `d_value` now, the rest when it suits."""
+    of_heads, parts, numbers = sums.shape
+    width, slices = weight.shape
+    heads, small = of_heads // batch, slices * (width + 1)
+    total = sums.new_empty(of_heads, small)
+
+    def add() -> None:
+        _add_parts[(of_heads, -(-numbers // 64))](
+            sums, total if d_value is None else d_value, total, parts, numbers, small, 32, 64,
+            num_warps=4, **early(sums.device),
+        )  # fmt: skip
+
+    def finish() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        if d_value is None:
+            add()
+        d_weight, d_scale = torch.empty_like(weight), torch.empty_like(scale)
+        d_bias = sums.new_empty(0) if bias is None else torch.empty_like(bias)
+        d_map = sums.new_empty(0) if linear is None else torch.empty_like(linear)
+        blocks, maps = -(-small // 64), -(-d_map.numel() // 64)
+        _weight_back[(blocks + maps + heads,)](
+            total, d_maps, weight, scale, weight if bias is None else bias, d_weight, d_scale, d_bias, d_map,
+            batch, *weight.stride(), *d_weight.stride(), *(weight if linear is None else d_map).stride(),
+            heads, slices, width, d_map.numel(), max(1, d_maps.shape[-1]), bias is not None,
+            blocks, maps, 32, 64, 1024, num_warps=4,
+        )  # fmt: skip
+        return d_weight, d_scale, d_bias, d_map
+
+    if d_value is not None:
+        add()
+    leaves = () if late else None
+    d_weight, d_scale, d_bias, d_map = beside(finish, total, sums, d_maps, scale, leaves=leaves)
+    return d_weight, d_scale, d_bias, d_map
