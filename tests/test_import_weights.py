@@ -14,7 +14,7 @@ from linearno.experiment import open_run, open_splits
 from linearno.recipes import RECIPES
 from tests.commands import linearno, refused
 
-FOLDER = Path(__file__).parents[1] / "fixtures" / "published"
+FOLDER = Path(__file__).parent / "fixtures" / "published"
 SMALL = ["model.width=32", "model.depth=2", "model.heads=4", "model.slices=8", "model.mlp_ratio=2"]
 
 

@@ -57,7 +57,7 @@ def test_after_kill_9_a_resumed_set_has_the_bytes_of_an_uninterrupted_one_with_o
     sizes = {"train": 60, "test": 5}
     script = (
         "import time; from pathlib import Path\n"
-        "from linearno.data import generate; from linearno.data.darcy import generate_darcy\n"
+        "from linearno.data.generation import generate; from linearno.data.darcy import generate_darcy\n"
         "generate.RECORD_EVERY, slow = 0, lambda n: time.sleep(0.05)\n"
         f"generate_darcy(Path('cut'), sizes={sizes}, resolution=33, seed=3, workers=2, tick=slow)"
     )
