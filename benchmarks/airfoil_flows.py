@@ -1,6 +1,6 @@
 """What is told of the published Airfoil flows, measured on random ones of ours.
 
-python benchmarks/airfoil_flows.py [--airfoils 20] [--device cuda] [--out results]
+python -m benchmarks airfoil-flows [--airfoils 20] [--device cuda] [--out results]
 """
 
 import argparse
@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from numpy import ndarray
 
+from benchmarks.records import new_record, write_record
 from linearno.core.randomness import numpy_generator
-from linearno.core.records import new_record, write_record
 from linearno.solvers.airfoil import MACH, airfoil_samples
 from linearno.solvers.euler import GAMMA
 

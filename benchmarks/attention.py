@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from linearno.bench.plain import plain_attention
-from linearno.bench.timing import Ceilings, Contestant, Effort, Results, compete, graphed
+from benchmarks.plain_model import plain_attention
+from benchmarks.records import Record, new_record
+from benchmarks.timing import Ceilings, Contestant, Effort, Results, compete, graphed
 from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.core.provenance import package_version, versions
-from linearno.core.records import Record, new_record
 from linearno.ops import linear_attention
 
 OURS = "linearno"

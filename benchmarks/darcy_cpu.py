@@ -1,6 +1,6 @@
 """LinearNO on a CPU at the Darcy shape, beside a straightforward write-up of the same network.
 
-    python benchmarks/darcy_cpu.py [--rounds 5] [--out results] [--id bench/cpu/darcy]
+    python -m benchmarks darcy-cpu [--rounds 5] [--out results] [--id bench/cpu/darcy]
 
 Each measurement has a process of its own, ours and the write-up in turn, so that neither inherits the
 other's memory. Times are medians over the rounds of the median of a process; memory is the growth of the
@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.plain_model import PlainLinearNO, plain_twin
+from benchmarks.records import Record, write_record
+from benchmarks.timing import resident_mib
 from linearno import LinearNO
-from linearno.bench.plain import PlainLinearNO, plain_twin
-from linearno.bench.timing import resident_mib
 from linearno.core.provenance import commit, machine, versions
-from linearno.core.records import Record, write_record
 
 SHAPE = {"width": 128, "depth": 8, "heads": 8, "slices": 64, "grid": (85, 85)}
 CONTESTANTS = ("linearno", "write-up")

@@ -1,6 +1,6 @@
 """Time the training steps of four benchmarks on a GPU and compare them with reference times on one H200.
 
-python benchmarks/doors_gpu.py [--precision bf16] [--repeats 40] [--shape darcy --shape ns]
+python -m benchmarks step-check [--precision bf16] [--repeats 40] [--shape darcy --shape ns]
 
 Exits with status 1 if a step takes more than 1.03 times its reference.
 """
@@ -10,9 +10,9 @@ import sys
 
 import torch
 
-from linearno.bench.step import our_step
-from linearno.bench.timing import Contestant, Effort, compete
-from linearno.cli.bench import step_case
+from benchmarks.cli.bench import step_case
+from benchmarks.step import our_step
+from benchmarks.timing import Contestant, Effort, compete
 from linearno.core.device import describe, resolve_device, set_matmul_precision
 
 REFERENCE_MS = {"darcy": 2.41, "airfoil": 3.6, "elasticity": 0.49, "ns": 8.2}  # bf16, captured, one H200

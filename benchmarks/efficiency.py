@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
+from benchmarks.published import BENCHMARKS, Published
 from linearno.metrics.cost import flops, macs_paper_convention
 from linearno.models import MODELS
 from linearno.nn.protocol import Streamable
-from linearno.recipes.published import BENCHMARKS, Published
 
 
 @dataclass(frozen=True)

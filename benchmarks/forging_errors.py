@@ -1,6 +1,6 @@
 """Of what the error of a run on Plasticity consists: how far blocks slide, and the rest.
 
-python benchmarks/forging_errors.py runs/plasticity-linearno [--set data.root=elsewhere] [--out results]
+python -m benchmarks forging-errors runs/plasticity-linearno [--set data.root=elsewhere] [--out results]
 
 A block slides by the mean of its displacements along the plane, one number a frame.
 """
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from linearno.bench.train import data_identity, run_id
+from benchmarks.records import new_record, write_record
+from benchmarks.run_records import data_identity, run_id
 from linearno.core.config import override
 from linearno.core.device import resolve_device
-from linearno.core.records import new_record, write_record
 from linearno.data.plasticity import CHANNELS
 from linearno.experiment import open_run, open_splits
 from linearno.inference.bundle import load

@@ -1,7 +1,7 @@
 """How far the forgings of Plasticity depend on the mesh: the same dies on meshes of half the size, one after
 the other.
 
-python benchmarks/forging_meshes.py [--dies 6] [--nodes 51 101 201] [--device cuda] [--out results]
+python -m benchmarks forging-meshes [--dies 6] [--nodes 51 101 201] [--device cuda] [--out results]
 
 Compared are frames at the points of the coarsest mesh, in the benchmark's metric, and how far the block has
 slid: the mean of its displacements along the plane. Of each mesh it is counted how many elements have a
@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from linearno.core.records import new_record, write_record
+from benchmarks.records import new_record, write_record
 from linearno.metrics import relative_l2
 from linearno.solvers.forging import draw_die, solve_forging
 

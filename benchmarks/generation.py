@@ -1,6 +1,6 @@
 """How long a benchmark's whole set takes, through the solver and onto the disk.
 
-python benchmarks/generation.py darcy [--workers 2] [--device cuda] [--out results]
+python -m benchmarks generation darcy [--workers 2] [--device cuda] [--out results]
 """
 
 import argparse
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.records import new_record, write_record
 from linearno.core.atomic_io import read_json
-from linearno.core.records import new_record, write_record
 from linearno.data import DATASETS
 
 

@@ -1,7 +1,7 @@
 """Make records that need a GPU, one after another. Stopped, or out of time, the same command goes on.
 
-python benchmarks/records.py                                   what can be asked for
-python benchmarks/records.py train/ns/transolver train/burgers20/linearno --seconds 3000 --out mine
+python -m benchmarks gpu-records                                   what can be asked for
+python -m benchmarks gpu-records train/ns/transolver train/burgers20/linearno --seconds 3000 --out mine
 
 A record that is there is not made again. A training makes its data first, where they are not there; data lie
 in data/, runs in runs/. A set whose time is recorded is made in one piece, into an empty folder.

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from linearno.bench.timing import Work
+from benchmarks.timing import Work
 
 # The first pattern that a kernel's name contains decides.
 PATTERNS = {

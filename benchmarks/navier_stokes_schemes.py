@@ -1,7 +1,7 @@
 """The two schemes of the Navier–Stokes solver beside a refined solution in float64: error and time.
 
-python benchmarks/navier_stokes_schemes.py [--samples 4] [--frames 10] [--device cuda] [--out results]
-python benchmarks/navier_stokes_schemes.py --coarse --frames 20 --samples 2   one scheme on coarser grids
+python -m benchmarks navier-stokes-schemes [--samples 4] [--frames 10] [--device cuda] [--out results]
+python -m benchmarks navier-stokes-schemes --coarse --frames 20 --samples 2   one scheme on coarser grids
 """
 
 import argparse
@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from linearno.bench.navier_stokes import Contestant, compare_schemes
-from linearno.core.records import new_record, write_record
+from benchmarks.navier_stokes import Contestant, compare_schemes
+from benchmarks.records import new_record, write_record
 from linearno.solvers.navier_stokes import stored_points
 from linearno.solvers.random_fields import draw_each, periodic_field
 

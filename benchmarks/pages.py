@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
+from benchmarks.tables import blocks, scale
+from benchmarks.tables.blocks import Records
 from linearno.core.atomic_io import write_text
 from linearno.core.errors import UserError, did_you_mean, require
-from linearno.report import blocks, scale
-from linearno.report.blocks import Records
 
 BLOCKS = blocks.BLOCKS | scale.BLOCKS
 MARKED = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", flags=re.DOTALL)

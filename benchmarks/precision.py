@@ -1,6 +1,6 @@
 """Does a narrower arithmetic cost accuracy? A recipe with a short schedule, each precision with each seed.
 
-python benchmarks/precision.py darcy/linearno [--epochs 100] [--seeds 0 1] [--out results]
+python -m benchmarks precision darcy/linearno [--epochs 100] [--seeds 0 1] [--out results]
 
 Runs that are finished are only read, and a stopped one goes on: the same command may be given again.
 """
@@ -8,10 +8,10 @@ Runs that are finished are only read, and a stopped one goes on: the same comman
 import argparse
 from pathlib import Path
 
-from linearno.bench.train import record_of_precisions
+from benchmarks.records import write_record
+from benchmarks.run_records import record_of_precisions
 from linearno.core.config import override
 from linearno.core.device import resolve_device
-from linearno.core.records import write_record
 from linearno.experiment import run
 from linearno.recipes import RECIPES
 

@@ -77,7 +77,7 @@ def read_records(folder: Path) -> Listing:
     """All records under `folder`; JSON of another kind is set apart, what is damaged or misnamed refused."""
     listing = Listing({}, [])
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder of records; `linearno bench … --out {folder}` makes one")
+        raise UserError(f"{folder} is no folder of records; give a verb --out {folder}")
     for path in sorted(folder.rglob("*.json"), key=lambda path: path.with_suffix("")):
         if not is_record(read_json(path, how=AGAIN)):
             listing.others.append(path)

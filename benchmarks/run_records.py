@@ -5,12 +5,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.records import Record
 from linearno.core.atomic_io import read_json, sha256
 from linearno.core.errors import UserError
-from linearno.core.records import Record
 from linearno.data import DataConfig, metric_title
 from linearno.data.generation.card import CARD, read_card
 from linearno.experiment import open_run
+from linearno.recipes.gallery import GALLERY
 from linearno.run_config import RECIPES, RunConfig
 
 PUBLISHED = {
@@ -72,7 +73,8 @@ def record_of_run(folder: Path, id: str | None = None) -> Record:
                 "data": data_identity(config.data, metrics["data"]),
                 "device_minutes": sum(metrics["seconds"].values()) / 60,
                 "details": {key: metrics[key] for key in KEPT if key in metrics}
-                | {"settings": settings, "changed": changed_settings(config)},
+                | {"settings": settings, "changed": changed_settings(config)}
+                | _gallery_details(config, folder, metrics),
             }
             | {key: card[key] for key in ("machine", "versions", "commit")}
         )
@@ -153,6 +155,16 @@ def record_of_precisions(folders: Sequence[Path]) -> Record:
             "details": {"error": found[0].unit, "runs": runs},
         }
     )
+
+
+def _gallery_details(config: RunConfig, folder: Path, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Title and seconds of a run of `linearno gallery`, which notes the solver's time next to the run."""
+    prefix, _, name = config.recipe.partition("/")
+    if prefix != "gallery" or name not in GALLERY:
+        return {}
+    solving = folder.parent / "solving.json"
+    solve = read_json(solving, how=HOW)["seconds"] if solving.exists() else None
+    return {"title": GALLERY[name].title, "seconds": {"solve": solve, **metrics["seconds"]}}
 
 
 def run_id(config: RunConfig) -> str:

@@ -5,7 +5,7 @@
 #
 # kernels  the tests of the kernels, each tensor an allocation by itself: an access outside of it is an error
 # graphs   the tests of captured steps, with a check that a graph's inputs are alive at every replay
-# step     `linearno bench step --shape elasticity` in all precisions, compiled and captured in one process
+# step     `python -m benchmarks step --shape elasticity` in all precisions, compiled and captured in one process
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-.venv/bin/python}
@@ -25,12 +25,12 @@ kernels() {
 
 graphs() {
     LINEARNO_CHECK_CAPTURES=1 $SANITIZER --tool memcheck $OPTIONS "$PYTHON" -m pytest -q -x -m gpu \
-        tests/bench/test_bench_cuda.py tests/training/test_fit_cuda.py tests/streaming/test_stream_cuda.py
+        tests/benchmarks/test_bench_cuda.py tests/training/test_fit_cuda.py tests/inference/test_stream_cuda.py
 }
 
 step() {
     for tool in memcheck racecheck; do
-        $SANITIZER --tool $tool $OPTIONS "$PYTHON" -m linearno bench step --shape elasticity --repeats 2
+        $SANITIZER --tool $tool $OPTIONS "$PYTHON" -m python -m benchmarks step --shape elasticity --repeats 2
     done
 }
 

@@ -12,10 +12,10 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from linearno.bench.step import StepCase, our_step
-from linearno.bench.timing import Work, peak_mib, resident_mib
+from benchmarks.records import Record, new_record
+from benchmarks.step import StepCase, our_step
+from benchmarks.timing import Work, peak_mib, resident_mib
 from linearno.core.device import Precision
-from linearno.core.records import Record, new_record
 from linearno.data import FieldSpec
 from linearno.inference.streaming import Plan, Streamer
 from linearno.models import MODELS, build_model

@@ -8,12 +8,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from linearno.bench.attention import OURS, contestant_name, of_ceilings, others
-from linearno.bench.parts import parts_us
-from linearno.bench.plain import plain_twin
-from linearno.bench.timing import Ceilings, Contestant, Effort, Work, compete, graphed
+from benchmarks.attention import OURS, contestant_name, of_ceilings, others
+from benchmarks.kernel_times import parts_us
+from benchmarks.plain_model import plain_twin
+from benchmarks.records import Record, new_record
+from benchmarks.timing import Ceilings, Contestant, Effort, Work, compete, graphed
 from linearno.core.device import Precision, autocast, set_matmul_precision
-from linearno.core.records import Record, new_record
 from linearno.data import Batch, FieldData, FieldSpec, Scaler
 from linearno.models import build_model
 from linearno.nn import ModelConfig

@@ -2,7 +2,7 @@
 
 from rich.table import Table
 
-from linearno.core.records import Record
+from benchmarks.records import Record
 
 
 def times_table(record: Record) -> Table:

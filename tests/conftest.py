@@ -20,8 +20,13 @@ except ImportError:
     beartype = None
 
 # Shapes and types of every call are checked here, but for the kernels: triton reads their source.
-SOURCE = Path(__file__).parents[1] / "src"
-MODULES = [path.relative_to(SOURCE).with_suffix("") for path in SOURCE.rglob("*.py")]
+ROOT = Path(__file__).parents[1]
+SOURCES = {ROOT / "src": "linearno", ROOT: "benchmarks"}
+MODULES = [
+    path.relative_to(root).with_suffix("")
+    for root, name in SOURCES.items()
+    for path in (root / name).rglob("*.py")
+]
 if beartype is not None:
     checked = [path for path in MODULES if "triton" not in path.parts and path.stem != "batched_inverse"]
     install_import_hook([".".join(path.parts) for path in checked], "beartype.beartype")

@@ -1,4 +1,4 @@
-"""`linearno bench`: speed, memory and accuracy, measured here and now, as records."""
+"""Verbs that time a layer or a step, or train a recipe, and record the result."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -8,28 +8,24 @@ from typing import Annotated, get_args
 import torch
 import typer
 
-from linearno.bench import SHAPES, StepCase, bench_attention, bench_step, measure_ceilings, record_of_run
-from linearno.bench.table import times_table
-from linearno.bench.timing import Ceilings, Effort
-from linearno.cli import scale
-from linearno.cli.shared import DeviceOption, OutOption, console, keep_record, user_errors
+from benchmarks.attention import SHAPES, bench_attention
+from benchmarks.cli.shared import OutOption, keep_record
+from benchmarks.efficiency import build
+from benchmarks.published import BENCHMARKS, OTHERS, model_config
+from benchmarks.records import Record
+from benchmarks.run_records import record_of_run
+from benchmarks.step import StepCase, bench_step
+from benchmarks.times_table import times_table
+from benchmarks.timing import Ceilings, Effort, measure_ceilings
+from linearno.cli.shared import DeviceOption, console, user_errors
 from linearno.cli.train import open_recipe, run_with_bar, stops_politely
 from linearno.core.config import override
 from linearno.core.device import Precision, describe, resolve_device
 from linearno.core.errors import UserError
-from linearno.core.records import Record
 from linearno.data import FieldSpec
 from linearno.metrics.cost import flops
 from linearno.recipes import RECIPES
-from linearno.recipes.efficiency import build
-from linearno.recipes.published import BENCHMARKS, OTHERS, model_config
 from linearno.training import Rollout, Task, TrainingConfig
-
-app = typer.Typer(
-    help="Measure speed, memory and accuracy, beside others in the same process.\n\n"
-    "With --out results every figure becomes a record; `linearno results` lists them.",
-    no_args_is_help=True,
-)
 
 STEPS = {  # the published training of a benchmark, where no recipe says more
     "car": TrainingConfig(batch=1, clip=None),
@@ -78,7 +74,6 @@ RepeatsOption = Annotated[
 ]
 
 
-@app.command()
 def attention(
     shape: ShapeOption = None,
     precision: PrecisionOption = None,
@@ -92,7 +87,7 @@ def attention(
     All get the same inputs in the same process, in turn. On CUDA ours and the write-up also run as a replayed
     graph, and memory is what a call needs beyond its inputs. A contestant that is not here is named as such.
 
-    Example:  linearno bench attention --shape darcy --shape airfoil --out results
+    Example:  python -m benchmarks attention --shape darcy --shape airfoil --out results
     """
 
     def measure(name: str, settings: "Settings") -> Record:
@@ -111,7 +106,6 @@ def attention(
         _bench([str(name) for name in shape or USUAL], measure, settings, out)
 
 
-@app.command()
 def step(
     shape: ShapeOption = None,
     precision: PrecisionOption = None,
@@ -125,7 +119,7 @@ def step(
     Ours against a textbook write-up of the same network with the same weights: eager in fp32, and where
     torch.compile works compiled in each precision. The fields are random; times do not depend on them.
 
-    Example:  linearno bench step --shape darcy --precision bf16 --out results
+    Example:  python -m benchmarks step --shape darcy --precision bf16 --out results
     """
 
     def measure(name: str, settings: "Settings") -> Record:
@@ -143,7 +137,6 @@ def step(
         _bench([str(name) for name in shape or USUAL], measure, settings, out)
 
 
-@app.command()
 def train(
     recipe: Annotated[
         str, typer.Argument(help="a recipe's name, or a config.yaml", autocompletion=lambda: list(RECIPES))
@@ -161,7 +154,7 @@ def train(
     The same as `linearno train`, and then a record: mean test error, epochs, seed, data with its hash,
     minutes on the device. A stopped run goes on with the same command, a finished one is only recorded.
 
-    Example:  linearno bench train darcy/linearno --set training.precision=bf16 --out results
+    Example:  python -m benchmarks train darcy/linearno --set training.precision=bf16 --out results
     """
     with user_errors(), stops_politely():
         config = override(open_recipe(recipe), set_ or [])
@@ -173,9 +166,6 @@ def train(
             f"{record.id}: {record.value:.4g} {record.unit}{against}; {record.device_minutes:.1f} minutes"
         )
         keep_record(record, out)
-
-
-app.command()(scale.scale)
 
 
 class Settings:

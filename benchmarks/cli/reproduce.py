@@ -1,4 +1,4 @@
-"""`linearno reproduce`: tables and figures of the paper, each by its name."""
+"""`python -m benchmarks`: tables and figures of the paper, each by its name."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -7,25 +7,24 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from benchmarks.efficiency import efficiency as efficiency_table
+from benchmarks.figures import convergence_figure
+from benchmarks.records import new_record
+from benchmarks.theorem1 import theorem1 as measure_theorem1
 from linearno.cli.shared import console, user_errors
 from linearno.core.atomic_io import write_bytes, write_json
-from linearno.core.records import new_record
-from linearno.recipes.efficiency import efficiency as efficiency_table
-from linearno.recipes.theorem import theorem1 as measure_theorem1
-from linearno.viz import convergence_figure, png_bytes
+from linearno.viz import png_bytes
 
-app = typer.Typer(help="Tables and figures of the paper, each by its name.", no_args_is_help=True)
 Json = Annotated[Path | None, typer.Option("--json", help="also write the numbers to this file")]
 
 
-@app.command()
 def efficiency(json: Json = None) -> None:
     """Parameters and cost of LinearNO and Transolver on the six benchmarks, beside the published figures.
 
     MACs are counted as the paper's tool counts them: linear layers, convolutions, layer norms and softmax
     modules, but not the attention products. FLOPs are true: all matrix products, two for a multiply-add.
 
-    Example:  linearno reproduce efficiency --json efficiency.json
+    Example:  python -m benchmarks efficiency --json efficiency.json
     """
     with user_errors():
         table = efficiency_table()
@@ -53,16 +52,15 @@ def efficiency(json: Json = None) -> None:
         console.print("✗ the printed figure does not reproduce: no setting gives both its columns")
 
 
-@app.command()
 def theorem1(
     out: Annotated[Path, typer.Option("--out", "-o", help="the picture")] = Path("theorem1.png"),
     json: Json = None,
 ) -> None:
     """Theorem 1, measured: a layer on N random points nears its integral operator as N^(-1/2).
 
-    With --json the slope becomes a record, as `linearno results` lists it.
+    With --json the slope becomes a record, as `python -m benchmarks results` lists it.
 
-    Example:  linearno reproduce theorem1 -o theorem1.png --json results/reproduce/theorem1.json
+    Example:  python -m benchmarks theorem1 -o theorem1.png --json results/reproduce/theorem1.json
     """
     with user_errors():
         result = measure_theorem1()

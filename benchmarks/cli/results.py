@@ -1,4 +1,4 @@
-"""`linearno results`: the measured figures, listed; and the pages that show them, written."""
+"""`python -m benchmarks results`: the measured figures, listed; and the pages that show them, written."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from linearno.bench.train import record_runs
+from benchmarks.pages import write_docs as write_pages
+from benchmarks.records import Listing, Record, read_records, write_record
+from benchmarks.run_records import record_runs
 from linearno.cli.shared import console, user_errors
-from linearno.core.records import Listing, Record, read_records, write_record
-from linearno.report.docs import write_docs as write_pages
 
 SHORT = 7  # letters of a commit
 
@@ -34,15 +34,15 @@ def results(
 ) -> None:
     """List the measured figures: what was reached, against whom, on which machine, from which commit.
 
-    A record is one small JSON file, named by its id: results/bench/step/darcy.json. `linearno bench` writes
-    them, and so does --record for a run that is already there. A page shows a record between the marks
-    <!-- name --> and <!-- /name -->; --write-docs fills them all, so no figure is typed by hand.
+    A record is one small JSON file, named by its id: results/bench/step/darcy.json. The verbs
+    write them with --out, and so does --record for a run that is already there. A page shows a record
+    between the marks <!-- name --> and <!-- /name -->; --write-docs fills them all.
 
-    Example:  linearno results
+    Example:  python -m benchmarks results
 
-    After a benchmark:  linearno results --write-docs
+    After a benchmark:  python -m benchmarks results --write-docs
 
-    A training as a record:  linearno results --record runs/darcy-linearno
+    A training as a record:  python -m benchmarks results --record runs/darcy-linearno
     """
     with user_errors():
         for made in record_runs(record or []):

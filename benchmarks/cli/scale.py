@@ -1,4 +1,4 @@
-"""`linearno bench scale`: meshes of any size, in time and memory."""
+"""`python -m benchmarks scale`: meshes of any size, in time and memory."""
 
 import statistics
 from dataclasses import replace
@@ -8,14 +8,16 @@ from typing import Annotated
 
 import typer
 
-from linearno.bench.scale import Setup, bench_growth, bench_predict, bench_query, bench_train
-from linearno.cli.shared import DeviceOption, OutOption, console, keep_record, user_errors
+from benchmarks.cli.shared import OutOption, keep_record
+from benchmarks.figures import growth_figure
+from benchmarks.records import Record
+from benchmarks.scale import Setup, bench_growth, bench_predict, bench_query, bench_train
+from linearno.cli.shared import DeviceOption, console, user_errors
 from linearno.core.atomic_io import write_bytes
 from linearno.core.byte_sizes import in_words
 from linearno.core.device import describe, resolve_device
 from linearno.core.errors import UserError
-from linearno.core.records import Record
-from linearno.viz import growth_figure, png_bytes
+from linearno.viz import png_bytes
 
 MILLION = 10**6
 SIZES = [10_000, 31_623, 100_000, 316_228, MILLION, 3_162_278, 10 * MILLION]
@@ -53,7 +55,7 @@ def scale(
     Points come from host memory and fields go back there. On a GPU the model has width 256 and depth 8 and
     computes in bf16, on a CPU width 128 and depth 4 in fp32; 8 heads and 32 slices in both.
 
-    Example:  linearno bench scale --what cpu/1M --what growth --device cpu --out results
+    Example:  python -m benchmarks scale --what cpu/1M --what growth --device cpu --out results
     """
     with user_errors():
         where = resolve_device(device)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from linearno.core.records import Record
+from benchmarks.records import Record
 
 Records = Mapping[str, Record]
 Block = Callable[[Records], str]
@@ -42,7 +42,9 @@ def _commit(record: Record) -> str:
 def demo_table(records: Records) -> str:
     runs = under(records, "demo/darcy")
     if "linearno" not in runs:
-        return missing("linearno demo && linearno results --record demo/linearno --record demo/transolver")
+        return missing(
+            "linearno demo && python -m benchmarks results --record demo/linearno --record demo/transolver"
+        )
     rows = []
     for model, run in runs.items():
         facts = run.details
@@ -62,7 +64,9 @@ def demo_table(records: Records) -> str:
 def gallery_table(records: Records) -> str:
     runs = under(records, "demo/gallery")
     if not runs:
-        return missing("linearno gallery --results results --figures docs/figures/gallery")
+        return missing(
+            "linearno gallery && python -m benchmarks results --record gallery/darcy/run --record …"
+        )
     rows = []
     for name, run in runs.items():
         facts = run.details
@@ -90,7 +94,7 @@ def gallery_table(records: Records) -> str:
 def cpu_table(records: Records) -> str:
     record = records.get("bench/cpu/darcy")
     if record is None:
-        return missing("python benchmarks/darcy_cpu.py --out results")
+        return missing("python -m benchmarks darcy-cpu --out results")
     found = record.details
     names = {
         "inference_ms": "inference, ms",
@@ -116,7 +120,7 @@ def cpu_table(records: Records) -> str:
 def kept_line(records: Records) -> str:
     record = records.get("bench/cpu/darcy_kept_memory")
     if record is None:
-        return missing("python benchmarks/darcy_cpu.py --out results --id bench/cpu/darcy_kept_memory")
+        return missing("python -m benchmarks darcy-cpu --out results --id bench/cpu/darcy_kept_memory")
     ours, plain = (record.details["median"][name]["inference_ms"] for name in ("linearno", "write-up"))
     return (
         f"With `MALLOC_TRIM_THRESHOLD_` and `MALLOC_MMAP_THRESHOLD_` at 1 GB for both, so that neither waits "
@@ -127,7 +131,7 @@ def kept_line(records: Records) -> str:
 def generation_lines(records: Records) -> str:
     found = under(records, "generate")
     if not found:
-        return missing("python benchmarks/generation.py darcy --out results")
+        return missing("python -m benchmarks generation darcy --out results")
     return "\n".join(_generation(name.removesuffix("_device"), record) for name, record in found.items())
 
 
@@ -148,7 +152,7 @@ def schemes_table(records: Records) -> str:
     """Both schemes of the Navier–Stokes solver beside a refined solution, and beside the published one."""
     record = records.get("solver/navier_stokes")
     if record is None:
-        return missing("python benchmarks/navier_stokes_schemes.py --device cuda --out results")
+        return missing("python -m benchmarks navier-stokes-schemes --device cuda --out results")
     found = record.details
     head = ["scheme", "grid", "type", "step", "s", "error", "from the published one"]
     rows = [
@@ -172,7 +176,7 @@ def grids_table(records: Records) -> str:
     record = records.get("solver/navier_stokes_grids")
     if record is None:
         return missing(
-            "python benchmarks/navier_stokes_schemes.py --coarse --frames 20 --samples 2 --out results"
+            "python -m benchmarks navier-stokes-schemes --coarse --frames 20 --samples 2 --out results"
         )
     found = record.details
     half, end = found["frames"] // 2, found["frames"]
@@ -190,7 +194,7 @@ def meshes_table(records: Records) -> str:
     """How far forgings on one mesh are from those on the next finer one."""
     record = records.get("solver/forging_meshes")
     if record is None:
-        return missing("python benchmarks/forging_meshes.py --out results")
+        return missing("python -m benchmarks forging-meshes --out results")
     rows = [
         [
             f"{row['nodes']} and {row['finer']}",
@@ -213,7 +217,7 @@ def flows_table(records: Records) -> str:
     """Airfoil flows of ours beside what is told of the published ones."""
     record = records.get("solver/airfoil_flows")
     if record is None:
-        return missing("python benchmarks/airfoil_flows.py --out results")
+        return missing("python -m benchmarks airfoil-flows --out results")
     rows = [
         [row["what"], row["published"] or "", f"{row['mean']:.2g} ({row['least']:.2g} to {row['most']:.2g})"]
         for row in record.details["rows"]
@@ -225,17 +229,19 @@ def flows_table(records: Records) -> str:
 def theorem_line(records: Records) -> str:
     record = records.get("reproduce/theorem1")
     if record is None:
-        return missing("linearno reproduce theorem1 --json results/reproduce/theorem1.json")
+        return missing("python -m benchmarks theorem1 --json results/reproduce/theorem1.json")
     sizes = record.details["sizes"]
     return f"Measured slope {record.value:.3f} for N = {sizes[0]} … {sizes[-1]:,}."
 
 
 def attention_table(records: Records) -> str:
-    return _contest(under(records, "bench/attention")) or missing("linearno bench attention --out results")
+    return _contest(under(records, "bench/attention")) or missing(
+        "python -m benchmarks attention --out results"
+    )
 
 
 def step_table(records: Records) -> str:
-    return _contest(under(records, "bench/step")) or missing("linearno bench step --out results")
+    return _contest(under(records, "bench/step")) or missing("python -m benchmarks step --out results")
 
 
 def parts_table(records: Records) -> str:
@@ -243,7 +249,7 @@ def parts_table(records: Records) -> str:
     steps = under(records, "bench/step")
     found = {key: record.details["parts"] for key, record in steps.items() if record.details.get("parts")}
     if not found:
-        return missing("linearno bench step --out results")
+        return missing("python -m benchmarks step --out results")
     names = list(dict.fromkeys(name for parts in found.values() for name in parts))
 
     def cell(parts: dict[str, Any], name: str) -> str:
@@ -307,7 +313,7 @@ def changed(record: Record) -> str:
 def train_table(records: Records) -> str:
     found = under(records, "train")
     if not found:
-        return missing("linearno bench train darcy/linearno --out results")
+        return missing("python -m benchmarks train darcy/linearno --out results")
     head = [
         "run",
         "test error",
@@ -341,7 +347,7 @@ def train_table(records: Records) -> str:
 def precision_table(records: Records) -> str:
     found = under(records, "study/precision")
     if not found:
-        return missing("python benchmarks/precision.py darcy/linearno --out results")
+        return missing("python -m benchmarks precision darcy/linearno --out results")
     return "\n\n".join(_precisions(record) for record in found.values())
 
 
@@ -375,7 +381,7 @@ def summary_table(records: Records) -> str:
         what = f"test {record.unit}, {key}{changed(record)}, {record.epochs} epochs{source}"
         rows.append([what, f"{record.value:.4f}", other, _from(record)])
     if not rows:
-        return missing("linearno bench attention --out results")
+        return missing("python -m benchmarks attention --out results")
     return markdown_table(["", "linearno", "best of the others", "from"], rows)
 
 

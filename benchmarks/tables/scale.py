@@ -2,9 +2,9 @@
 
 import statistics
 
+from benchmarks.records import Record
+from benchmarks.tables.blocks import Block, Records, markdown_table, missing, origin, under
 from linearno.core.byte_sizes import in_words
-from linearno.core.records import Record
-from linearno.report.blocks import Block, Records, markdown_table, missing, origin, under
 
 WORDS = {
     "cpu": "prediction on a CPU",
@@ -17,7 +17,7 @@ WORDS = {
 def scale_table(records: Records) -> str:
     found = {key: r for key, r in under(records, "scale").items() if not key.startswith("growth")}
     if not found:
-        return missing("linearno bench scale --out results")
+        return missing("python -m benchmarks scale --out results")
     head = ["", "points", "model", "time", "memory", "from"]
     ordered = sorted(found, key=lambda key: (key.split("/")[0], found[key].details["points"]))
     return markdown_table(head, [_row(key, found[key]) for key in ordered])
@@ -45,7 +45,7 @@ def _time(record: Record) -> str:
 def growth_table(records: Records) -> str:
     found = under(records, "scale/growth")
     if not found:
-        return missing("linearno bench scale --what growth --out results")
+        return missing("python -m benchmarks scale --what growth --out results")
     return "\n\n".join(_growth(record) for record in found.values())
 
 

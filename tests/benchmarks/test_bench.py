@@ -9,28 +9,28 @@ import pytest
 import torch
 from torch import nn
 
-from linearno import LinearNO
-from linearno.bench import AttentionShape, Effort, StepCase, bench_attention, bench_step, record_of_run
-from linearno.bench.attention import SHAPES, our_attention, question
-from linearno.bench.plain import plain_attention, plain_twin
-from linearno.bench.step import our_step, plain_step
-from linearno.bench.timing import measure_ceilings
-from linearno.bench.train import (
+from benchmarks.attention import SHAPES, AttentionShape, bench_attention, our_attention, question
+from benchmarks.cli.bench import STEPS, Shape, step_case
+from benchmarks.plain_model import plain_attention, plain_twin
+from benchmarks.records import read_record, write_record
+from benchmarks.run_records import (
     changed_settings,
     data_identity,
     record_of_precisions,
+    record_of_run,
     record_runs,
     run_id,
 )
-from linearno.cli.bench import STEPS, Shape, step_case
+from benchmarks.step import StepCase, bench_step, our_step, plain_step
+from benchmarks.tables.blocks import precision_table, train_table
+from benchmarks.timing import Effort, measure_ceilings
+from linearno import LinearNO
 from linearno.core.config import override
 from linearno.core.errors import UserError
-from linearno.core.records import read_record, write_record
 from linearno.data import ElasticityConfig, FieldSpec
 from linearno.experiment import run
 from linearno.models import MODELS
 from linearno.recipes import RECIPES
-from linearno.report.blocks import precision_table, train_table
 from linearno.training import LossConfig, Rollout, Task, TrainingConfig
 
 CPU = torch.device("cpu")
@@ -103,7 +103,7 @@ def test_both_steps_make_the_same_change_to_the_weights(case, task, monkeypatch)
         return model
 
     monkeypatch.setattr(StepCase, "build", lambda self, device: remember(build(self, device)))
-    monkeypatch.setattr("linearno.bench.step.plain_twin", lambda model: remember(twin(model)))
+    monkeypatch.setattr("benchmarks.step.plain_twin", lambda model: remember(twin(model)))
     for make in (our_step, plain_step):
         work = make(case, CPU, "fp32")
         for _ in range(3):

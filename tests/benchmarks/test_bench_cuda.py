@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from linearno.bench import AttentionShape, Effort, StepCase, bench_attention, bench_step, measure_ceilings
-from linearno.bench.step import our_step, plain_step
-from linearno.bench.timing import graphed
+from benchmarks.attention import AttentionShape, bench_attention
+from benchmarks.step import StepCase, bench_step, our_step, plain_step
+from benchmarks.timing import Effort, graphed, measure_ceilings
 from linearno.core.device import set_matmul_precision
 from linearno.data import FieldSpec
 from linearno.models import MODELS

@@ -1,13 +1,14 @@
-"""`linearno results` and `linearno bench`, as a user meets them."""
+"""`python -m benchmarks results` and `python -m benchmarks step` and others, as a user meets them."""
 
 import json
 
 import pytest
 
-from linearno.bench import AttentionShape
-from linearno.cli.bench import step_case
-from linearno.core.records import new_record, read_record, write_record
-from tests.commands import linearno, refused
+from benchmarks.attention import AttentionShape
+from benchmarks.cli import app
+from benchmarks.cli.bench import step_case
+from benchmarks.records import new_record, read_record, write_record
+from tests.commands import measure, refused_measurement
 from tests.conftest import TINY
 
 
@@ -22,7 +23,7 @@ def folder(tmp_path):
 
 
 def test_records_are_listed_for_people(folder):
-    code, output = linearno("results", "--folder", folder)
+    code, output = measure("results", "--folder", folder)
     assert code == 0, output
     row = next(line for line in output.splitlines() if "bench/step/darcy" in line)
     assert "8.25" in row
@@ -32,39 +33,39 @@ def test_records_are_listed_for_people(folder):
 
 
 def test_records_are_listed_whole_for_programs(folder):
-    code, output = linearno("results", "--folder", folder, "--json")
+    code, output = measure("results", "--folder", folder, "--json")
     assert code == 0
     assert json.loads(output) == [read_record(folder / "bench/step/darcy.json").model_dump(mode="json")]
 
 
 def test_a_damaged_record_is_one_line(folder):
     (folder / "bench/step/darcy.json").write_text('{"id": "bench/step/darcy", "value": 1')
-    assert "is not valid JSON" in refused("results", "--folder", folder)
-    assert "no folder of records" in refused("results", "--folder", folder / "nowhere")
+    assert "is not valid JSON" in refused_measurement("results", "--folder", folder)
+    assert "no folder of records" in refused_measurement("results", "--folder", folder / "nowhere")
 
 
 def test_pages_are_written_from_records(folder, tmp_path):
     (tmp_path / "README.md").write_text("<!-- step -->\n<!-- /step -->\n")
-    code, output = linearno("results", "--folder", folder, "--write-docs", "--root", tmp_path)
+    code, output = measure("results", "--folder", folder, "--write-docs", "--root", tmp_path)
     assert code == 2
     assert "README.md: the records of 'step' lack" in output
     (folder / "bench/step/darcy.json").unlink()
-    code, output = linearno("results", "--folder", folder, "--write-docs", "--root", tmp_path)
+    code, output = measure("results", "--folder", folder, "--write-docs", "--root", tmp_path)
     assert code == 0, output
     assert "Not yet measured" in (tmp_path / "README.md").read_text()
-    assert "up to date" in linearno("results", "--folder", folder, "--write-docs", "--root", tmp_path)[1]
+    assert "up to date" in measure("results", "--folder", folder, "--write-docs", "--root", tmp_path)[1]
 
 
 def test_a_finished_run_is_recorded_when_asked(folder, tiny_run):
-    code, output = linearno("results", "--folder", folder, "--record", tiny_run)
+    code, output = measure("results", "--folder", folder, "--record", tiny_run)
     assert code == 0, output
     assert read_record(folder / "train/darcy/linearno.json").recipe == "darcy/linearno"
 
 
 def test_bench_attention_prints_and_keeps_a_record(folder, monkeypatch):
-    monkeypatch.setattr("linearno.cli.bench.SHAPES", {"ns": AttentionShape(1, 20, 2, 4, 3)})
+    monkeypatch.setattr("benchmarks.cli.bench.SHAPES", {"ns": AttentionShape(1, 20, 2, 4, 3)})
     options = ("--device", "cpu", "--repeats", 1, "--out", folder)
-    code, output = linearno("bench", "attention", "--shape", "ns", *options)
+    code, output = measure("attention", "--shape", "ns", *options)
     assert code == 0, output
     assert "PhysicsNeMo, fp32" in output
     assert read_record(folder / "bench/attention/ns.json").value > 0
@@ -75,8 +76,8 @@ def test_bench_step_prints_a_table_and_writes_nothing_unasked(tmp_path, monkeypa
     case = step_case("elasticity")
     small = case.model.model_copy(update={"width": 16, "depth": 1, "heads": 2, "slices": 4})
     tiny = type(case)("elasticity", case.spec, 21, small, case.training)
-    monkeypatch.setattr("linearno.cli.bench.step_case", lambda name: tiny)
-    code, output = linearno("bench", "step", "--shape", "elasticity", "--device", "cpu", "--repeats", 1)
+    monkeypatch.setattr("benchmarks.cli.bench.step_case", lambda name: tiny)
+    code, output = measure("step", "--shape", "elasticity", "--device", "cpu", "--repeats", 1)
     assert code == 0, output
     assert "linearno, fp32" in output
     assert not list(tmp_path.iterdir())
@@ -86,7 +87,7 @@ def test_bench_train_leaves_a_run_and_a_record(darcy_folder, tmp_path):
     changes = [*TINY, f"data.root={darcy_folder}", "training.epochs=1"]
     settings = [word for change in changes for word in ("--set", change)]
     places = ("--run", tmp_path / "run", "--out", tmp_path / "results", "--id", "train/darcy/short")
-    code, output = linearno("bench", "train", "darcy/linearno", *settings, "--device", "cpu", *places)
+    code, output = measure("train", "darcy/linearno", *settings, "--device", "cpu", *places)
     assert code == 0, output
     assert "published 0.005" in output
     record = read_record(tmp_path / "results/train/darcy/short.json")
@@ -94,6 +95,35 @@ def test_bench_train_leaves_a_run_and_a_record(darcy_folder, tmp_path):
     assert (tmp_path / "run" / "metrics.json").exists()
 
 
-def test_tf32_on_a_cpu_is_refused():
+def test_tf32_on_a_cpu_is_refused_measurement():
     options = ("--shape", "ns", "--precision", "tf32", "--device", "cpu")
-    assert "tf32 needs CUDA" in refused("bench", "attention", *options)
+    assert "tf32 needs CUDA" in refused_measurement("attention", *options)
+
+
+def test_efficiency_is_printed_and_written(tmp_path):
+    code, output = measure("efficiency", "--json", tmp_path / "e.json")
+    assert code == 0
+    assert next(line for line in output.splitlines() if "✗" in line).startswith("ns ")
+    table = json.loads((tmp_path / "e.json").read_text())
+    assert table["darcy"]["linearno"].keys() == {"params", "macs_paper_convention", "flops"}
+    assert len(table) == 6
+    assert table["ns"]["transolver"]["params"] == 11_232_321
+
+
+def test_theorem1_leaves_a_picture(tmp_path):
+    code, output = measure("theorem1", "-o", tmp_path / "t.png", "--json", tmp_path / "t.json")
+    assert code == 0, output
+    assert (tmp_path / "t.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert abs(read_record(tmp_path / "t.json").value + 0.5) < 0.04
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    assert "cannot write" in refused_measurement("efficiency", "--json", tmp_path / "file" / "e.json")
+
+
+@pytest.mark.parametrize("command", app.registered_commands, ids=lambda command: command.callback.__name__)
+def test_every_verb_has_a_help_page(command):
+    code, output = measure(command.name or command.callback.__name__, "--help")
+    assert code == 0
+    assert "Usage" in output

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from linearno.bench.navier_stokes import Contestant, compare_schemes, resample
+from benchmarks.navier_stokes import Contestant, compare_schemes, resample
 from linearno.solvers.random_fields import periodic_field
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.pages import BLOCKS, filled, pages, write_docs
+from benchmarks.records import new_record, read_records
 from linearno.core.errors import UserError
-from linearno.core.records import new_record, read_records
-from linearno.report.docs import BLOCKS, filled, pages, write_docs
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +59,9 @@ def project(tmp_path):
 def test_the_committed_pages_are_what_the_command_writes():
     records = read_records(ROOT / "results").records
     for page in pages(ROOT):
-        assert filled(page, records) == page.read_text(encoding="utf-8"), "run: linearno results --write-docs"
+        assert filled(page, records) == page.read_text(encoding="utf-8"), (
+            "run: python -m benchmarks results --write-docs"
+        )
 
 
 def test_a_training_with_other_settings_than_its_recipe_is_marked(records):

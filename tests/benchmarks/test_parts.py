@@ -1,4 +1,4 @@
-from linearno.bench.parts import by_part, part_of
+from benchmarks.kernel_times import by_part, part_of
 
 
 def test_kernels_are_told_by_their_names():

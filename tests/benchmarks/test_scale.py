@@ -5,12 +5,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from linearno.bench import bench_growth, bench_predict, bench_query, bench_train, scale
-from linearno.bench.scale import Measured, Setup, exponent, straight_line
-from linearno.bench.timing import resident_mib
-from linearno.core.records import read_record, write_record
-from linearno.report.scale import growth_table, scale_table
-from tests.commands import linearno, refused
+from benchmarks import scale
+from benchmarks.records import read_record, write_record
+from benchmarks.scale import (
+    Measured,
+    Setup,
+    bench_growth,
+    bench_predict,
+    bench_query,
+    bench_train,
+    exponent,
+    straight_line,
+)
+from benchmarks.tables.scale import growth_table, scale_table
+from benchmarks.timing import resident_mib
+from tests.commands import measure, refused_measurement
 
 TINY = Setup(
     torch.device("cpu"), width=16, depth=2, memory="50MB", precision="fp32", repeats=2, heads=2, slices=4
@@ -73,11 +82,11 @@ def test_memory_is_fitted_by_a_straight_line_whose_parts_are_not_negative():
 
 def test_the_command_writes_records_and_a_picture(tmp_path):
     growth = ["--what", "growth", "--size", 100, "--size", 300, "--repeats", 1, "--device", "cpu"]
-    code, output = linearno("bench", "scale", *growth, "--figure", tmp_path / "g.png", "--out", tmp_path)
+    code, output = measure("scale", *growth, "--figure", tmp_path / "g.png", "--out", tmp_path)
     assert code == 0, output
     assert "300 points" in output
     assert (tmp_path / "g.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert (tmp_path / "scale/growth/cpu.json").exists()
-    assert "predict/100M wants a GPU" in refused(
-        "bench", "scale", "--what", "predict/100M", "--device", "cpu"
+    assert "predict/100M wants a GPU" in refused_measurement(
+        "scale", "--what", "predict/100M", "--device", "cpu"
     )

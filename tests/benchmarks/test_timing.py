@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from linearno.bench.timing import Contestant, Effort, Timing, compete, measure_ceilings, peak_mib
+from benchmarks.timing import Contestant, Effort, Timing, compete, measure_ceilings, peak_mib
 
 CPU = torch.device("cpu")
 SHORT = Effort(warmup=1, rounds=3, repeats=2)

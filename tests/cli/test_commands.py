@@ -17,15 +17,14 @@ from scipy.io import loadmat, savemat
 
 from linearno import load
 from linearno.core.atomic_io import alone_in
-from linearno.core.records import read_record
 from linearno.experiment import open_run, open_splits, run
 from linearno.training.interrupt import Interrupted
 from tests.commands import linearno, refused
 from tests.conftest import TINY
 from tests.patience import PATIENCE
 
-VERBS = ["demo", "data", "train", "evaluate", "predict", "report", "models", "recipes", "reproduce", "doctor"]
-VERBS += ["animate", "bench", "export", "gallery", "import", "results"]
+VERBS = ["demo", "data", "train", "evaluate", "predict", "report", "models", "recipes", "doctor"]
+VERBS += ["animate", "export", "gallery", "import"]
 VERBS += ["init", "query"]
 
 
@@ -233,23 +232,6 @@ def test_a_report_of_two_runs_is_one_page(tiny_run, tmp_path):
     assert page.count("darcy/linearno") >= 2
 
 
-def test_efficiency_is_printed_and_written(tmp_path):
-    code, output = linearno("reproduce", "efficiency", "--json", tmp_path / "e.json")
-    assert code == 0
-    assert next(line for line in output.splitlines() if "✗" in line).startswith("ns ")
-    table = json.loads((tmp_path / "e.json").read_text())
-    assert table["darcy"]["linearno"].keys() == {"params", "macs_paper_convention", "flops"}
-    assert len(table) == 6
-    assert table["ns"]["transolver"]["params"] == 11_232_321
-
-
-def test_theorem1_leaves_a_picture(tmp_path):
-    code, output = linearno("reproduce", "theorem1", "-o", tmp_path / "t.png", "--json", tmp_path / "t.json")
-    assert code == 0, output
-    assert (tmp_path / "t.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert abs(read_record(tmp_path / "t.json").value + 0.5) < 0.04
-
-
 def test_models_recipes_and_doctor_say_what_there_is():
     assert "transolver" in linearno("models")[1]
     assert "temperature" in linearno("models", "linearno")[1]
@@ -319,9 +301,6 @@ class TestBadInput:
         assert "cannot write to" in refused(
             "train", "darcy/linearno", *tiny, "--out", tmp_path / "file" / "run"
         )
-        code, output = linearno("reproduce", "efficiency", "--json", tmp_path / "file" / "e.json")
-        assert code == 2
-        assert "cannot write" in output
 
     def test_a_full_disk(self, tiny_run, tmp_path, monkeypatch):
         def full(*args, **kwargs):

@@ -8,17 +8,17 @@ import time
 
 import pytest
 
+from benchmarks.records import read_records
+from benchmarks.tables.blocks import gallery_table
 from linearno.cli.gallery import small_run, solve
 from linearno.core.config import override
 from linearno.core.errors import UserError
-from linearno.core.records import read_records
 from linearno.core.registry import Registry
 from linearno.data import DarcyConfig, ElasticityConfig
 from linearno.recipes import RECIPES, gallery
 from linearno.recipes.gallery import Exhibit, small
-from linearno.report.blocks import gallery_table
 from linearno.training import TrainingConfig
-from tests.commands import linearno, refused
+from tests.commands import linearno, measure, refused
 from tests.patience import PATIENCE
 
 TRAINING = TrainingConfig(epochs=1, batch=4, eval_batch=3)
@@ -85,8 +85,9 @@ def test_what_is_finished_is_not_done_again(whole):
     assert stamps() == before
 
 
-def test_what_was_measured_becomes_records_and_a_table(whole, tmp_path):
-    code, output = linearno("gallery", "--out", whole[0], "--results", tmp_path)
+def test_runs_of_the_gallery_become_records_and_a_table(whole, tmp_path):
+    runs = [word for name in ("darcy", "elasticity") for word in ("--record", whole[0] / name / "run")]
+    code, output = measure("results", "--folder", tmp_path, *runs)
     assert code == 0, output
     records = read_records(tmp_path).records
     assert list(records) == ["demo/gallery/darcy", "demo/gallery/elasticity"]

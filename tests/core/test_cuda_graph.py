@@ -10,7 +10,7 @@ import pytest
 import torch
 from jaxtyping import config
 
-from linearno.bench.timing import graphed
+from benchmarks.timing import graphed
 from linearno.core import cuda_graph
 from linearno.core.cuda_graph import capture
 from linearno.inference.streaming.cuda_graphs import MOST, Replays

@@ -6,7 +6,6 @@ from linearno.viz import (
     FrameErrors,
     RankSet,
     TrainingCurve,
-    convergence_figure,
     error_figure,
     error_over_time_figure,
     png_bytes,
@@ -100,14 +99,3 @@ def test_the_bound_of_the_rank_is_drawn_once_where_runs_agree():
     figure = rank_figure([RankSet("a", 0, rank, 8), RankSet("b", 1, rank - 1, 8)])
     assert legend(figure) == ["a: mean of heads", "b: mean of heads", "upper bound M = 8"]
     np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), [4, 4])
-
-
-def test_the_fitted_line_has_the_slope_and_passes_through_the_points():
-    sizes = [64, 256, 1024, 4096]
-    errors = [3 * n**-0.4 for n in sizes]
-    figure = convergence_figure(sizes, errors, slope=-0.4, spread=[(0.9 * e, 1.1 * e) for e in errors])
-    fit, theory = figure.axes[0].lines[-2:]
-    np.testing.assert_allclose(fit.get_ydata(), errors)
-    slope = np.polyfit(np.log(sizes), np.log(theory.get_ydata()), 1)[0]
-    assert slope == pytest.approx(-0.5)
-    assert figure.axes[0].get_xscale() == figure.axes[0].get_yscale() == "log"

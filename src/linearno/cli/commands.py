@@ -6,7 +6,6 @@ import typer
 
 from linearno.cli import (
     animate,
-    bench,
     data,
     demo,
     doctor,
@@ -20,8 +19,6 @@ from linearno.cli import (
     predict,
     recipes,
     report,
-    reproduce,
-    results,
     train,
 )
 from linearno.core.version import VERSION
@@ -71,7 +68,4 @@ app.command()(report.report)
 app.command()(animate.animate)
 app.command()(models.models)
 app.command()(recipes.recipes)
-app.add_typer(reproduce.app, name="reproduce")
-app.add_typer(bench.app, name="bench")
-app.command()(results.results)
 app.command()(doctor.doctor)

@@ -9,15 +9,13 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from linearno.bench.train import record_of_run
 from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
 from linearno.cli.train import run_with_bar, stops_politely
 from linearno.core.atomic_io import alone_in, read_json, writable_folder, write_json
 from linearno.core.config import override
 from linearno.core.device import resolve_device
 from linearno.core.errors import UserError
-from linearno.core.records import Record, write_record
-from linearno.data import DATASETS
+from linearno.data import DATASETS, metric_title
 from linearno.experiment import refuse_another_run
 from linearno.recipes.gallery import GALLERY, ROOT
 from linearno.report import Shown, write_gallery, write_report, write_strips
@@ -38,9 +36,6 @@ def gallery(
     figures: Annotated[
         Path | None, typer.Option(help="also write the picture of each card into this folder, as a small PNG")
     ] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="also write what was measured into this folder, as records")
-    ] = None,
 ) -> None:
     """Solve every benchmark small, train a small neural operator on each, and show them all on one page.
 
@@ -59,12 +54,9 @@ def gallery(
         with alone_in(writable_folder(out)):
             failed = fill(out, list(asked), device)
         done = [name for name in GALLERY if finished(out, name)]
-        console.print(compare([_record(out, name) for name in done]))
+        console.print(compare(out, done))
         if figures is not None:
             write_strips(figures, [_shown(out, name) for name in done])
-        if results is not None:
-            for name in done:
-                write_record(results, _record(out, name))
         console.print(f"gallery: {out / PAGE}")
         if failed:
             raise typer.Exit(1 if BUG in failed.values() else 2)
@@ -179,26 +171,20 @@ def _shown(out: Path, name: str) -> Shown:
     )
 
 
-def _record(out: Path, name: str) -> Record:
-    """What a run reached, with the time to solve beside that to train."""
-    found = record_of_run(_run(out, name))
-    seconds = {"solve": _solving(out, name), **found.details["seconds"]}
-    return found.model_copy(
-        update={"details": found.details | {"title": GALLERY[name].title, "seconds": seconds}}
-    )
-
-
-def compare(records: list[Record]) -> Table:
+def compare(out: Path, names: list[str]) -> Table:
+    """Test errors of the finished runs, with the seconds spent on solving and training."""
     table = Table("benchmark", "error", box=None, pad_edge=False)
     for column in ("test", "the mean field", "solving s", "training s"):
         table.add_column(column, justify="right")
-    for found in records:
-        seconds = (found.details["seconds"][what] for what in ("solve", "train"))
+    for name in names:
+        metrics = read_json(_run(out, name) / "metrics.json", how="remove the folder and train again")
+        metric, solving = metrics["metric"], _solving(out, name)
         table.add_row(
-            found.details["title"],
-            found.unit,
-            f"{found.value:.4f}",
-            f"{found.against['mean field']:.4f}",
-            *("" if spent is None else f"{spent:.0f}" for spent in seconds),
+            GALLERY[name].title,
+            metric_title(metric),
+            f"{metrics[metric]['mean']:.4f}",
+            f"{metrics['mean_field'][metric]:.4f}",
+            "" if solving is None else f"{solving:.0f}",
+            f"{metrics['seconds']['train']:.0f}",
         )
     return table

@@ -19,14 +19,10 @@ from rich.progress import Task as ProgressTask
 from rich.text import Text
 
 from linearno.core.errors import UserError
-from linearno.core.records import Record, write_record
 
 console = Console()
 
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
-OutOption = Annotated[
-    Path | None, typer.Option(help="write records into this folder (results); only print by default")
-]
 ImportOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -46,11 +42,6 @@ def user_errors() -> Iterator[None]:
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
-
-
-def keep_record(record: Record, out: Path | None) -> None:
-    if out is not None:
-        console.print(f"record: {write_record(out, record)}")
 
 
 class Advance(Protocol):

@@ -1,6 +1,5 @@
 """Arrays to matplotlib figures. Knows no files and no models, and leaves no state in pyplot."""
 
-from linearno.viz.convergence import convergence_figure
 from linearno.viz.curves import (
     ErrorSet,
     FrameErrors,
@@ -11,7 +10,6 @@ from linearno.viz.curves import (
 )
 from linearno.viz.encode import data_uri, gif_bytes, png_bytes
 from linearno.viz.fields import Case, case_figure, field_figure, strip_figure
-from linearno.viz.growth import growth_figure
 from linearno.viz.rollout import RolloutCase, frame_figure, rollout_figure, rollout_frames
 from linearno.viz.slices import RankSet, dominant_slices_figure, rank_figure, slice_weights_figure
 
@@ -23,7 +21,6 @@ __all__ = [
     "RolloutCase",
     "TrainingCurve",
     "case_figure",
-    "convergence_figure",
     "data_uri",
     "dominant_slices_figure",
     "error_figure",
@@ -31,7 +28,6 @@ __all__ = [
     "field_figure",
     "frame_figure",
     "gif_bytes",
-    "growth_figure",
     "png_bytes",
     "rank_figure",
     "rollout_figure",
