@@ -26,7 +26,7 @@ from benchmarks.timing import resident_mib
 from linearno import LinearNO
 from linearno.core.provenance import commit, machine, versions
 
-SHAPE = {"width": 128, "depth": 8, "heads": 8, "slices": 64, "grid": (85, 85)}
+SHAPE: dict[str, Any] = {"width": 128, "depth": 8, "heads": 8, "slices": 64, "grid": (85, 85)}
 CONTESTANTS = ("linearno", "write-up")
 
 
@@ -42,7 +42,7 @@ def question() -> tuple[Tensor, Tensor]:
     return torch.rand(1, 85 * 85, 2), torch.randn(1, 85 * 85, 1)
 
 
-def measure(name: str) -> dict[str, float]:
+def measure(name: str) -> dict[str, float | None]:
     """All figures of one contestant, in this process. Times in ms, memory in MiB."""
     model, asked = build(name), question()
 

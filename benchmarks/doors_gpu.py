@@ -13,13 +13,15 @@ import torch
 from benchmarks.cli.bench import step_case
 from benchmarks.step import our_step
 from benchmarks.timing import Contestant, Effort, compete
-from linearno.core.device import describe, resolve_device, set_matmul_precision
+from linearno.core.device import Precision, describe, resolve_device, set_matmul_precision
 
 REFERENCE_MS = {"darcy": 2.41, "airfoil": 3.6, "elasticity": 0.49, "ns": 8.2}  # bf16, captured, one H200
 MAX_RATIO = 1.03
 
 
-def step_ms(shape: str, device: torch.device, precision: str, effort: Effort) -> tuple[float, float, float]:
+def step_ms(
+    shape: str, device: torch.device, precision: Precision, effort: Effort
+) -> tuple[float, float, float]:
     """Median and quartiles of one step as `fit` runs it, captured as a CUDA graph."""
 
     def build() -> Contestant:

@@ -34,6 +34,7 @@ def main() -> None:
     if options.keep and options.keep.exists() and any(options.keep.iterdir()):
         parser.error(f"{options.keep} is not empty: a set is timed as a whole; remove it or keep elsewhere")
     benchmark = DATASETS[options.name]
+    assert benchmark.generate is not None
     asked = {split: getattr(options, split) for split in ("train", "test") if getattr(options, split)}
     settings = {
         "sizes": benchmark.config.make({}).sizes | asked,
