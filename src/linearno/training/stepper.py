@@ -62,10 +62,10 @@ class Engine:
         config: TrainingConfig,
         seed: int = 0,
         task: Task | None = None,
-        among: parallel.Layout | None = None,
+        among: parallel.ProcessGrid | None = None,
     ):
         self.state, self.scaler, self.data, self.loss, self.config = state, scaler, data, loss, config
-        self.seed, self.task, self.among = seed, task or Task(), among or parallel.layout()
+        self.seed, self.task, self.among = seed, task or Task(), among or parallel.process_grid()
         cuda, alone = state.device.type == "cuda", parallel.size() == 1
         fused = cuda and alone and isinstance(state.optimizer, FlatAdam)
         self.capture = fused and config.capture and capturable(state.model)
@@ -117,7 +117,7 @@ class Engine:
         """
         state = self.state
         self._times.append(time.perf_counter())
-        parallel.own_randomness(self.seed, state.total_steps)
+        parallel.seed_rank(self.seed, state.total_steps)
         for count, drawn in enumerate(self._draws(len(index)), start=1):
             if isinstance(state.optimizer, FlatAdam):
                 state.optimizer.prepare()
@@ -176,11 +176,11 @@ class Engine:
 
     def _change(self, index: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
         state, config = self.state, self.config
-        share = parallel.share(index, self.among)
+        share = parallel.shard_batch(index, self.among)
         batches = [self._batch(part) for part in share.parts(config.batch)]
         own: list[Drawn] = [drawn] * len(batches)
         if drawn is not None and self.task.draws_each:
-            own = list(parallel.share(drawn, self.among).parts(config.batch))
+            own = list(parallel.shard_batch(drawn, self.among).parts(config.batch))
         with self.casts.lent() if self.casts else nullcontext(), sharded(self.among.group):
             return train_step(
                 state.model,
