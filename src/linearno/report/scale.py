@@ -60,7 +60,7 @@ def _growth(record: Record) -> str:
     fits = f"time as N^{facts['exponents']['time']:.2f}"
     if memory := facts.get("memory"):
         fits += (
-            f", memory as {format_bytes(memory['fixed'])} for a chunk and {memory['a_point']:.0f} bytes a point"
+            f", memory as {format_bytes(memory['fixed'])} for a chunk and {memory['a_point']:.0f} B a point"
             f", the second part as N^{facts['exponents']['memory']:.2f}"
         )
     if (first := facts.get("fitted_from", 0)) > facts["rows"][0]["points"]:
