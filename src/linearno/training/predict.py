@@ -1,7 +1,5 @@
 """From a sample to the model's answer in physical units. Axes: S samples, B batch, N points, C channels."""
 
-from weakref import WeakKeyDictionary
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -14,12 +12,8 @@ from linearno.data.point_sampling import points_of
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
 from linearno.metrics.norms import mask_unknown
-from linearno.nn.protocol import GRID_NEED, fused_parameters, model_name, needs_of
-from linearno.ops.precompile import compile_ahead
+from linearno.nn.protocol import GRID_NEED, model_name, needs_of
 from linearno.training.tasks import IN_TEST, Ask, Task
-
-# Models whose kernels are compiled, and for which precisions.
-_ASKED: WeakKeyDictionary[nn.Module, set[Precision]] = WeakKeyDictionary()
 
 
 def predict_batch(
@@ -95,10 +89,6 @@ def predict(
     try:
         place = data.targets.device if data.offsets is None else "cpu"
         parts = torch.arange(len(data), device=place).split(batch)
-        ahead = ask is None and len(parts) > 1 and fused_parameters(model)
-        if ahead and precision not in _ASKED.setdefault(model, set()):
-            _ASKED[model].add(precision)
-            compile_ahead(lambda: of_part(0, parts[0]), device)
         answers = [of_part(place, index) for place, index in enumerate(parts)]
         return torch.cat(answers) if data.offsets is None else torch.cat(answers, dim=1)[0]
     finally:

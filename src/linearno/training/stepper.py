@@ -17,9 +17,8 @@ from linearno.data.field_data import FieldData
 from linearno.data.point_sampling import draw_points, points_of
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
-from linearno.nn.protocol import capturable, fused_parameters
+from linearno.nn.protocol import capturable
 from linearno.ops import Casts, sharded
-from linearno.ops.precompile import compile_ahead
 from linearno.training import parallel
 from linearno.training.config import TrainingConfig
 from linearno.training.flat_adam import FlatAdam
@@ -46,11 +45,11 @@ class Recorded(NamedTuple):
 class Engine:
     """Calls of `step(index)` train on the samples at `index` and write loss and gradient norm into the state.
 
-    The kernels of a step of our models are compiled together, before the first one. The first steps of a run
-    are eager ones. Then, if `config.capture` allows it, the step is captured, for a shorter last batch of an
-    epoch by itself: the same kernels on the same memory, so the two ways agree to rounding. Steps that
-    several processes share stay eager, and so do batches of packed or drawn points, whose `index` is read on
-    the host. Whatever the host decides (the learning rate, the place of the loss) stays outside.
+    The first steps of a run are eager, so that kernels are compiled and libraries allocate their workspaces.
+    Then, if `config.capture` allows it, the step is captured, for a shorter last batch of an epoch by itself:
+    the same kernels on the same memory, so the two ways agree to rounding. Steps that several processes share
+    stay eager, and so do batches of packed or drawn points, whose `index` is read on the host. Whatever the
+    host decides (the learning rate, the place of the loss) stays outside.
     """
 
     def __init__(
@@ -69,7 +68,6 @@ class Engine:
         cuda, alone = state.device.type == "cuda", parallel.size() == 1
         fused = cuda and alone and isinstance(state.optimizer, FlatAdam)
         self.capture = fused and config.capture and capturable(state.model)
-        self.ahead = fused and fused_parameters(state.model)
         self.by_host = data.ragged or config.points is not None
         surface = data.surface if config.keep_surface else None
         self._on_host = replace(data, surface=None if surface is None else surface.cpu())
@@ -159,8 +157,6 @@ class Engine:
             self._recorded.clear()  # they write to memory that the weights have left
             self._done.clear()
         if not self.capture or self._done.total() < WARM_UP or not self._done[samples]:
-            if self.ahead and not self._done:
-                compile_ahead(lambda: self._change(index, drawn), self.state.device)
             self._done[samples] += 1
             return lambda: self._eager(index, drawn)
         if samples not in self._recorded:
