@@ -18,9 +18,9 @@ from benchmarks.step import StepCase, bench_step
 from benchmarks.times_table import times_table
 from benchmarks.timing import Ceilings, Effort, measure_ceilings
 from linearno.cli.shared import DeviceOption, console, user_errors
-from linearno.cli.train import open_recipe, run_with_bar, stops_politely
+from linearno.cli.train import exit_on_interrupt, open_recipe, run_with_bar
 from linearno.core.config import override
-from linearno.core.device import Precision, describe, resolve_device
+from linearno.core.device import Precision, device_name, resolve_device
 from linearno.core.errors import UserError
 from linearno.data import FieldSpec
 from linearno.metrics.cost import flops
@@ -156,7 +156,7 @@ def train(
 
     Example:  python -m benchmarks train darcy/linearno --set training.precision=bf16 --out results
     """
-    with user_errors(), stops_politely():
+    with user_errors(), exit_on_interrupt():
         config = override(open_recipe(recipe), set_ or [])
         folder = run or Path("runs") / config.recipe.replace("/", "-")
         run_with_bar(config, folder, device)
@@ -193,7 +193,7 @@ def _precision(asked: Arithmetic) -> Precision:
 def _bench(
     names: list[str], measure: Callable[[str, Settings], Record], settings: Settings, out: Path | None
 ) -> None:
-    console.print(f"on {describe(settings.device)}")
+    console.print(f"on {device_name(settings.device)}")
     for name in names:
         record = measure(name, settings)
         console.print(times_table(record))
