@@ -13,7 +13,7 @@ import torch
 from linearno.bench.step import our_step
 from linearno.bench.timing import Contestant, Effort, compete
 from linearno.cli.bench import step_case
-from linearno.core.device import describe, resolve_device, set_matmul_precision
+from linearno.core.device import device_name, resolve_device, set_matmul_precision
 
 REFERENCE_MS = {"darcy": 2.41, "airfoil": 3.6, "elasticity": 0.49, "ns": 8.2}  # bf16, captured, one H200
 MAX_RATIO = 1.03
@@ -42,7 +42,7 @@ def main() -> int:
     device = resolve_device(options.device)
     usual = Effort.usual(device)
     effort = Effort(usual.warmup, usual.rounds, options.repeats or usual.repeats)
-    print(f"on {describe(device)}, {options.precision}")
+    print(f"on {device_name(device)}, {options.precision}")
     print(f"{'step':<12}{'ms':>9}{'quartiles':>20}{'reference':>11}{'ratio':>8}")
     slow = []
     for shape in options.shape or REFERENCE_MS:

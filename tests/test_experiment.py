@@ -15,7 +15,7 @@ from linearno.core.errors import UserError
 from linearno.experiment import RunConfig, evaluate, open_run, open_splits, run
 from linearno.metrics import relative_l2
 from linearno.recipes import RECIPES
-from linearno.training.fit import hold_out
+from linearno.training.fit import split_validation
 
 CPU = torch.device("cpu")
 
@@ -214,7 +214,7 @@ def change(folder, field, value):
 def test_held_out_samples_do_not_touch_the_scaler(tiny_config, tmp_path):
     config = tiny_config("darcy/linearno", "training.validation=8", "training.epochs=1")
     metrics = run(config, tmp_path, CPU)
-    seen, held_out = hold_out(open_splits(config.data).train, 8, config.seed)
+    seen, held_out = split_validation(open_splits(config.data).train, 8, config.seed)
     assert load(tmp_path).scaler.outputs.mean.item() == pytest.approx(
         seen.targets.double().mean().item(), rel=1e-5
     )

@@ -14,7 +14,7 @@ from linearno.core.config import override
 from linearno.core.errors import UserError
 from linearno.experiment import evaluate, open_run, open_splits
 from linearno.metrics import relative_l2, relative_mae
-from linearno.training.predict import draw_for_test
+from linearno.training.predict import evaluation_draw
 from tests.commands import linearno, refused
 
 CPU = torch.device("cpu")
@@ -70,7 +70,7 @@ def test_the_error_of_a_completion_is_the_relative_mae_with_points_drawn_for_eac
     assert metrics["metric"] == "relative_mae"
     told = []
     for place in range(3):
-        drawn = draw_for_test(bundle.task, 128, bundle.seed, place)
+        drawn = evaluation_draw(bundle.task, 128, bundle.seed, place)
         assert len(drawn) == 25  # a fifth of 128
         seen = splits.test.targets[place : place + 1, drawn]
         told.append(bundle.encode(splits.test.coords[drawn], seen).query(splits.test.coords))
@@ -79,7 +79,7 @@ def test_the_error_of_a_completion_is_the_relative_mae_with_points_drawn_for_eac
     with np.load(completed / "figures" / "cases.npz") as cases:
         assert cases["observed"].shape == (3, 25)
         worst = int(cases["sample"][2])
-        assert cases["observed"][2].tolist() == draw_for_test(bundle.task, 128, 0, worst).tolist()
+        assert cases["observed"][2].tolist() == evaluation_draw(bundle.task, 128, 0, worst).tolist()
 
 
 def test_a_case_keeps_the_observations_that_its_prediction_was_made_from(completed, tmp_path):

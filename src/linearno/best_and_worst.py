@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linearno.core.atomic_io import write_whole
+from linearno.core.atomic_io import write_atomically
 from linearno.data import Batch, FieldData
 from linearno.inference.bundle import Bundle
 from linearno.metrics.slices import attention_rank, most_used
 from linearno.nn.protocol import Inspectable, completes
-from linearno.training.predict import call_arguments, draw_for_test
+from linearno.training.predict import call_arguments, evaluation_draw
 
 
 def write_cases(
@@ -41,7 +41,7 @@ def write_cases(
     arrays = {"sample": index, "error": errors[index], **fields}
     if test.spec.grid is not None:
         arrays["grid"] = torch.tensor(test.spec.grid)  # of these data: a run may be evaluated on a finer one
-    drawn = [draw_for_test(bundle.task, test.coords.shape[-2], bundle.seed, int(i) // batch) for i in index]
+    drawn = [evaluation_draw(bundle.task, test.coords.shape[-2], bundle.seed, int(i) // batch) for i in index]
     observed = [points for points in drawn if points is not None]
     if observed:
         arrays["observed"] = torch.stack(observed)
@@ -53,7 +53,7 @@ def write_cases(
         with temporary.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **plain)
 
-    write_whole(path, write)
+    write_atomically(path, write)
 
 
 @torch.no_grad()

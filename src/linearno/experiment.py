@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from linearno.best_and_worst import write_cases
-from linearno.core.atomic_io import alone_in, writable_folder, write_json, write_text
-from linearno.core.config import first_difference, read_yaml, write_yaml, yaml_values
-from linearno.core.device import describe
+from linearno.core.atomic_io import folder_lock, writable_folder, write_json, write_text
+from linearno.core.config import first_difference, read_yaml, read_yaml_values, write_yaml
+from linearno.core.device import device_name
 from linearno.core.errors import UserError, require
 from linearno.data import DATASETS, DataConfig, FieldData, Layout, Scaler, Splits, relative_l2
 from linearno.data.availability import how_to_make
@@ -29,13 +29,13 @@ from linearno.metrics import norms
 from linearno.metrics.cost import count_flops
 from linearno.models import build_model
 from linearno.ops import backend
-from linearno.run_config import RunConfig, fingerprint_of
+from linearno.run_config import RunConfig, config_fingerprint
 from linearno.training import EpochRecord, Task, TrainingConfig, fit, parallel
 from linearno.training.checkpoint import Checkpoints
 from linearno.training.error_summary import by_field, mean_field_error, summary
-from linearno.training.fit import hold_out
+from linearno.training.fit import split_validation
 from linearno.training.history import read_history
-from linearno.training.predict import call_arguments, one_call, scores
+from linearno.training.predict import call_arguments, probe_batch, sample_errors
 from linearno.training.requirements import require_output, require_trainable, require_values
 
 IN_TRAINING = "another process is training in {root}; wait, or choose another --out"
@@ -54,7 +54,7 @@ def run(
     Inside `parallel.processes` all processes call this together; all get the metrics, the first one writes.
     """
     refuse_another_run(folder, config)
-    config.require_fit()
+    config.require_task_fits_model()
     fingerprint = stored_fingerprint(folder) or config.fingerprint
     splits = open_splits(config.data)  # disk → samples
     bundle = untrained(config, splits)
@@ -73,7 +73,7 @@ def run(
             loss=config.benchmark.loss,
             on_epoch=on_epoch,
         )
-        if parallel.writes():
+        if parallel.is_main_process():
             bundle.save(folder)
         return evaluate(bundle, config, splits, folder)
 
@@ -81,10 +81,10 @@ def run(
 @contextmanager
 def locked(folder: Path, config: RunConfig) -> Iterator[None]:
     """Hold the run folder and write its configuration, in the process that writes."""
-    if not parallel.writes():
+    if not parallel.is_main_process():
         yield
         return
-    with alone_in(writable_folder(folder), busy=IN_TRAINING):
+    with folder_lock(writable_folder(folder), busy=IN_TRAINING):
         refuse_another_run(folder, config)  # again: another process may have finished one meanwhile
         if not (folder / "config.yaml").exists():
             write_yaml(folder / "config.yaml", config)
@@ -94,15 +94,15 @@ def locked(folder: Path, config: RunConfig) -> Iterator[None]:
 def stored_fingerprint(folder: Path) -> str | None:
     """The fingerprint of the configuration in a run folder, with just the fields that it was written with."""
     path = folder / "config.yaml"
-    return fingerprint_of(yaml_values(path)) if path.exists() else None
+    return config_fingerprint(read_yaml_values(path)) if path.exists() else None
 
 
 def untrained(config: RunConfig, splits: Splits) -> Bundle:
     """The model with initial weights, scaling fitted on the training samples, and every check passed."""
-    config.require_fit()
+    config.require_task_fits_model()
     torch.manual_seed(config.seed)
     config.task.require_packed(splits.train)
-    seen, _ = hold_out(splits.train, config.training.validation, config.seed)
+    seen, _ = split_validation(splits.train, config.training.validation, config.seed)
     asked = config.task.spec(splits.train.spec)  # what one call of the model takes and gives
     scaler = Scaler.fit(asked, config.task.example(seen.everything(), asked))
     coords = splits.train.coords if splits.train.shared else None
@@ -170,8 +170,8 @@ def extend_run(folder: Path, epochs: int) -> RunConfig:
         )
     training = config.training.model_copy(update={"epochs": config.training.epochs + epochs})
     longer = config.model_copy(update={"training": training})
-    stored = yaml_values(folder / "config.yaml")
-    checkpoints = Checkpoints(folder / "checkpoint", fingerprint_of(stored), config.checkpoint_settings)
+    stored = read_yaml_values(folder / "config.yaml")
+    checkpoints = Checkpoints(folder / "checkpoint", config_fingerprint(stored), config.checkpoint_settings)
     checkpoints.extend(longer.fingerprint, longer.checkpoint_settings)
     write_yaml(folder / "config.yaml", longer)
     return longer
@@ -214,7 +214,7 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
     predictions = bundle.answer(test, batch=config.training.eval_batch)
     seconds = time.perf_counter() - began
     measures = config.metrics | {"relative_l2": config.metrics.get("relative_l2", relative_l2)}
-    errors = {name: scores(metric, predictions, test) for name, metric in measures.items()}
+    errors = {name: sample_errors(metric, predictions, test) for name, metric in measures.items()}
     first = next(iter(measures))
     metrics = {
         "split": "test",
@@ -232,12 +232,12 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
             "evaluate": seconds,
         },
         "data": splits.source,
-        "device": describe(bundle.device),
+        "device": device_name(bundle.device),
         "precision": bundle.precision,
         "training_precision": config.training.precision,
         "protocol": _protocol(config.training),
     }
-    if parallel.writes():
+    if parallel.is_main_process():
         write_json(folder / "metrics.json", metrics)
         rows = zip(*(values.tolist() for values in errors.values()), strict=True)
         lines = [",".join([str(i), *(f"{error:.9g}" for error in row)]) + "\n" for i, row in enumerate(rows)]
@@ -258,7 +258,7 @@ def _over_time(task: Task, predictions: Tensor, targets: Tensor) -> dict[str, An
 def _flops(bundle: Bundle, test: FieldData) -> int:
     """Floating-point operations of one call of the model, for the first test sample."""
     model, scaler, device = bundle.model, bundle.scaler, bundle.device
-    call = one_call(bundle.task, test, device)
+    call = probe_batch(bundle.task, test, device)
     coords, inputs = scaler.coords.encode(call.coords), scaler.encode_inputs(call.inputs)
     with backend("plain"):
         return count_flops(model, coords, inputs, **call_arguments(model, scaler, call))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from linearno.core.atomic_io import alone_in, writable_folder
+from linearno.core.atomic_io import folder_lock, writable_folder
 from linearno.core.device import resolve_device
 from linearno.core.errors import UserError
 from linearno.data import Batch, FieldData, FieldSpec, Scaler
@@ -22,7 +22,7 @@ from linearno.models import MODELS, build_model
 from linearno.nn.protocol import spec_of
 from linearno.training import EpochRecord, Task, TrainingConfig
 from linearno.training import fit as train
-from linearno.training.fit import hold_out
+from linearno.training.fit import split_validation
 from linearno.training.requirements import require_output, require_trainable
 
 AXES = ("x", "y", "z")
@@ -72,7 +72,7 @@ def fit(
     config = TrainingConfig.make(DEFAULTS | training)
     task, where = task or Task(), resolve_device(device)
     torch.manual_seed(seed)
-    seen, _ = hold_out(train_data, config.validation, seed)
+    seen, _ = split_validation(train_data, config.validation, seed)
     asked = task.spec(train_data.spec)
     scaler = Scaler.fit(asked, task.example(seen.everything(), asked))
     module = _module(model, settings, asked)
@@ -96,7 +96,7 @@ def fit(
         folder = Path(scratch if out is None else out)
         if (folder / "config.yaml").exists():
             raise UserError(f"{folder} holds a run of `linearno train`; choose another folder")
-        lock.enter_context(alone_in(writable_folder(folder), busy=BUSY))
+        lock.enter_context(folder_lock(writable_folder(folder), busy=BUSY))
         train(
             module,
             scaler,

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from numpy import ndarray
 
-from linearno.core.atomic_io import write_text, write_whole
+from linearno.core.atomic_io import write_atomically, write_text
 from linearno.core.errors import UserError
 from linearno.experiment import open_run
 from linearno.inference.bundle import Bundle, load
@@ -118,7 +118,7 @@ class MeshModel:
             }
             reader.ask("annotate", file.path, words, arrays)
 
-        write_whole(out, write)
+        write_atomically(out, write)
 
     def query(
         self,

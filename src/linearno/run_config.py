@@ -56,7 +56,7 @@ class RunConfig(Config):
     training: TrainingConfig
     init_from: str | None = None
 
-    def require_fit(self) -> None:
+    def require_task_fits_model(self) -> None:
         """Refuse a model that does not take what the task gives it, or takes what the task does not give.
 
         Not part of validation: `--set` may change either after a recipe is made.
@@ -86,7 +86,7 @@ class RunConfig(Config):
     @property
     def fingerprint(self) -> str:
         """Identifies the configuration."""
-        return fingerprint_of(self.model_dump(mode="json"))
+        return config_fingerprint(self.model_dump(mode="json"))
 
     @property
     def checkpoint_settings(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class RunConfig(Config):
         return DATASETS[name].config.make({}).model_dump(mode="json") if part == "data" else None
 
 
-def fingerprint_of(values: Mapping[str, Any]) -> str:
+def config_fingerprint(values: Mapping[str, Any]) -> str:
     """The fingerprint of a configuration as plain values, as a config.yaml holds them.
 
     That of a stored file stays the same when later versions add fields with defaults.

@@ -16,7 +16,7 @@ import yaml
 from scipy.io import loadmat, savemat
 
 from linearno import load
-from linearno.core.atomic_io import alone_in
+from linearno.core.atomic_io import folder_lock
 from linearno.core.records import read_record
 from linearno.experiment import open_run, open_splits, run
 from linearno.training.interrupt import Interrupted
@@ -127,7 +127,7 @@ def test_a_folder_in_training_is_refused_to_others_until_that_process_ends(long_
     finally:
         first.kill()
         first.wait()
-    with alone_in(folder):
+    with folder_lock(folder):
         pass
 
 

@@ -45,7 +45,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(UserError, match=r"cannot write .*value\.json: No space left on device"):
-        artifacts.write_whole(path, half)
+        artifacts.write_atomically(path, half)
     assert artifacts.read_json(path, how="") == {"a": 1}
     assert list(tmp_path.iterdir()) == [path]
 
@@ -81,8 +81,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_work(tmp_path):
 
 HOLD_AND_DIE = """
 import os, pathlib, subprocess, sys
-from linearno.core.atomic_io import alone_in
-with alone_in(pathlib.Path(sys.argv[1])):
+from linearno.core.atomic_io import folder_lock
+with folder_lock(pathlib.Path(sys.argv[1])):
     quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     child = subprocess.Popen(["sleep", "60"], close_fds=False, **quiet)
     print(child.pid, flush=True)
@@ -96,11 +96,11 @@ def test_the_lock_of_a_folder_ends_with_its_process_though_a_child_lives_on(tmp_
     child = int(done.stdout)
     os.kill(child, 0)  # still there
     try:
-        with artifacts.alone_in(tmp_path), pytest.raises(UserError, match="another process is filling"):
-            artifacts.alone_in(tmp_path).__enter__()
+        with artifacts.folder_lock(tmp_path), pytest.raises(UserError, match="another process is filling"):
+            artifacts.folder_lock(tmp_path).__enter__()
     finally:
         os.kill(child, signal.SIGKILL)
-    with artifacts.alone_in(tmp_path):  # released at the end of the block
+    with artifacts.folder_lock(tmp_path):  # released at the end of the block
         pass
 
 
@@ -112,7 +112,7 @@ def test_a_file_system_without_locks_is_a_warning_once(tmp_path, monkeypatch, ca
     monkeypatch.setattr(fcntl, "flock", flock)
     artifacts._warn_without_lock.cache_clear()
     for _ in range(2):
-        with artifacts.alone_in(tmp_path):
+        with artifacts.folder_lock(tmp_path):
             pass
     assert caplog.text.count("folders cannot be locked here") == 1
 

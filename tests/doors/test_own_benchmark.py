@@ -187,7 +187,7 @@ def test_every_pair_is_a_recipe_and_a_variant_changes_more_than_the_model():
     with pytest.raises(
         UserError, match=r"task=direct does not fit model=cross-linearno: set task\.name=completion"
     ):
-        RECIPES["darcy/cross-linearno"]().require_fit()
+        RECIPES["darcy/cross-linearno"]().require_task_fits_model()
     for name in RECIPES:
         assert RECIPES[name]().recipe == name
         assert RECIPES[name].__doc__

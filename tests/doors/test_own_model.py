@@ -263,7 +263,7 @@ def test_a_need_that_the_benchmark_lacks_is_refused_when_the_run_is_built(darcy_
         )
     assert not (tmp_path / "run").exists()
     with pytest.raises(UserError, match=r"task=timed does not fit model=edge-net: set model\.name="):
-        override(RECIPES["darcy/edge-net"](), ["task.name=timed"]).require_fit()
+        override(RECIPES["darcy/edge-net"](), ["task.name=timed"]).require_task_fits_model()
 
 
 def test_a_class_that_is_not_registered_cannot_be_saved(tmp_path):

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from linearno import LinearNO, Transolver, stream
-from linearno.core.byte_sizes import in_words, to_bytes
+from linearno.core.byte_sizes import format_bytes, parse_bytes
 from linearno.core.errors import UserError
 from linearno.data.scaler import Scaler, Standardise
 from linearno.inference.streaming import Streamer, plan
@@ -204,7 +204,7 @@ def test_a_plan_takes_what_memory_allows():
     assert roomy.chunk == tight.chunk > tiny.chunk
     assert roomy.kept_bytes == 10**6 * 128 * 4
     for found, memory in ((roomy, "2GB"), (tight, "200MB"), (tiny, "20MB")):
-        assert found.bytes <= to_bytes(memory)
+        assert found.bytes <= parse_bytes(memory)
         assert sum(n.stop - n.start for n in found.chunks) == 10**6
     again = plan(model, 10**6, keep="recompute")
     assert again.flops > 2 * roomy.flops
@@ -238,11 +238,11 @@ def test_an_estimate_of_the_time_is_taken_from_a_small_mesh():
     ("written", "size"), [(12345, 12345), ("2GB", 2 * 10**9), ("1.5 kb", 1500), ("8GiB", 2**33), ("7", 7)]
 )
 def test_sizes_are_read_as_people_write_them(written, size):
-    assert to_bytes(written) == size
+    assert parse_bytes(written) == size
 
 
 def test_sizes_are_shown_as_people_read_them():
-    assert [in_words(size) for size in (12, 1500, 512e6, 51.2e9, 2e13)] == [
+    assert [format_bytes(size) for size in (12, 1500, 512e6, 51.2e9, 2e13)] == [
         "12 B",
         "1.5 kB",
         "512 MB",
@@ -254,7 +254,7 @@ def test_sizes_are_shown_as_people_read_them():
 @pytest.mark.parametrize("size", ["much", "-2GB", "0", "2XB"])
 def test_what_is_no_size_is_refused(size):
     with pytest.raises(UserError, match="memory"):
-        to_bytes(size)
+        parse_bytes(size)
 
 
 def test_what_cannot_be_streamed_is_refused_before_any_work():

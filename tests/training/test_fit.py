@@ -15,7 +15,7 @@ from linearno.data.scaler import Scaler
 from linearno.metrics import relative_l2
 from linearno.models import LinearNO
 from linearno.training import LossConfig, TrainingConfig, fit, predict
-from linearno.training.fit import channel_scale, hold_out
+from linearno.training.fit import channel_scale, split_validation
 from linearno.training.history import read_history
 
 SHORT = TrainingConfig(epochs=3, batch=4, schedule="constant")
@@ -114,7 +114,7 @@ def test_validation_picks_the_best_epoch(tmp_path, ema):
     errors = [record.validation for record in history(tmp_path)]
     assert min(errors) < errors[-1]
     data = tiny_data()
-    _, held_out = hold_out(data, 3, seed=7)
+    _, held_out = split_validation(data, 3, seed=7)
     prediction = predict(model, Scaler.fit(SPEC, data.everything()), held_out, batch=1, device=CPU)
     assert relative_l2(prediction, held_out.targets).mean().item() == min(errors)
 
@@ -124,7 +124,7 @@ def test_validation_judges_the_averaged_weights(tmp_path):
     config = TrainingConfig(epochs=3, batch=4, lr=0.3, schedule="constant", validation=3, ema=1 - 1e-7)
     tiny_fit(tmp_path, config)
     data = tiny_data()
-    _, held_out = hold_out(data, 3, seed=7)
+    _, held_out = split_validation(data, 3, seed=7)
     prediction = predict(Tiny(), Scaler.fit(SPEC, data.everything()), held_out, batch=1, device=CPU)
     initial = relative_l2(prediction, held_out.targets).mean().item()
     assert [record.validation for record in history(tmp_path)] == pytest.approx([initial] * 3, rel=1e-4)
@@ -133,10 +133,10 @@ def test_validation_judges_the_averaged_weights(tmp_path):
 def test_held_out_samples_are_chosen_by_the_seed_and_never_trained_on():
     data = tiny_data()
     numbered = FieldData(SPEC, data.coords, data.inputs, torch.arange(13.0).view(13, 1, 1).expand(13, 20, 1))
-    train, held_out = (part.targets[:, 0, 0].int().tolist() for part in hold_out(numbered, 4, seed=7))
+    train, held_out = (part.targets[:, 0, 0].int().tolist() for part in split_validation(numbered, 4, seed=7))
     assert (len(train), len(held_out)) == (9, 4)
     assert sorted(train + held_out) == list(range(13))
-    other = hold_out(numbered, 4, seed=8)[1].targets[:, 0, 0].int().tolist()
+    other = split_validation(numbered, 4, seed=8)[1].targets[:, 0, 0].int().tolist()
     assert sorted(other) != sorted(held_out)
 
 

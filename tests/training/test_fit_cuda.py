@@ -10,7 +10,6 @@ from linearno.core.errors import UserError
 from linearno.data import FieldData, FieldSpec, Scaler
 from linearno.ops import backend
 from linearno.training import Completion, Interrupted, LossConfig, Rollout, Timed, TrainingConfig, fit
-from linearno.training import stepper as engine
 from linearno.training.history import read_history
 from linearno.training.stepper import Engine
 
@@ -102,13 +101,6 @@ def test_every_task_has_the_loss_curve_of_the_cpu(tmp_path, task, capture):
 def test_two_runs_agree_to_the_bit(tmp_path, model, precision):
     first, second = (losses_of(tmp_path / name, model, precision=precision) for name in "ab")
     assert first == second
-
-
-@pytest.mark.parametrize("model", [LinearNO, Transolver])
-def test_a_run_whose_kernels_are_compiled_together_is_the_same_to_the_bit(tmp_path, monkeypatch, model):
-    together = losses_of(tmp_path / "together", model, precision="bf16", ema=0.9)
-    monkeypatch.setattr(engine, "compile_ahead", lambda work, device: None)
-    assert together == losses_of(tmp_path / "alone", model, precision="bf16", ema=0.9)
 
 
 def test_an_interrupted_run_goes_on_as_an_uninterrupted_one(tmp_path):

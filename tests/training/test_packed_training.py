@@ -17,7 +17,7 @@ from linearno.data import FieldData, Scaler, relative_l2
 from linearno.training import Completion, Interrupted, LossConfig, Rollout, TrainingConfig, predict
 from linearno.training.history import read_history
 from linearno.training.losses import make_loss
-from linearno.training.predict import scores
+from linearno.training.predict import sample_errors
 from linearno.training.step import train_step
 from linearno.training.stepper import Engine
 
@@ -174,7 +174,7 @@ def test_predictions_have_the_form_of_the_targets_whatever_the_batch():
     one, four = (predict(model, scaler, data, batch=batch, device=cpu) for batch in (1, 4))
     assert one.shape == data.targets.shape
     torch.testing.assert_close(one, four)
-    errors = scores(relative_l2, one, data)
+    errors = sample_errors(relative_l2, one, data)
     for i, (start, stop) in enumerate(zip(data.offsets[:-1], data.offsets[1:], strict=True)):
         error = (one - data.targets)[start:stop].norm() / data.targets[start:stop].norm()
         torch.testing.assert_close(errors[i], error)
@@ -214,7 +214,7 @@ def test_the_mean_loss_of_the_history_is_that_of_the_samples(tmp_path):
     model = packed_fit(tmp_path, config, model=network().double(), data=data)
     answers = predict(model, Scaler.fit(SPEC, data.everything()), data, batch=1, device=torch.device("cpu"))
     for record in read_history(tmp_path / "history.jsonl"):
-        assert record.loss == pytest.approx(scores(relative_l2, answers, data).mean().item(), rel=1e-5)
+        assert record.loss == pytest.approx(sample_errors(relative_l2, answers, data).mean().item(), rel=1e-5)
 
 
 @pytest.mark.gpu

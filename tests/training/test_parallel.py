@@ -214,7 +214,7 @@ def test_shares_cover_a_batch_once_and_the_borrowed_sample_has_no_weight(monkeyp
     monkeypatch.setattr(parallel, "size", lambda: 3)
     for rank in range(3):
         monkeypatch.setattr(parallel, "rank", lambda rank=rank: rank)
-        shares.append(parallel.share(index))
+        shares.append(parallel.shard_batch(index))
     assert torch.equal(torch.cat([share.index[: share.own] for share in shares]), index)
     assert all(len(share.index) >= 1 and share.joint == samples for share in shares)
     assert max(share.own for share in shares) - min(share.own for share in shares) <= 1

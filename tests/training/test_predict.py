@@ -1,5 +1,3 @@
-import sys
-
 import torch
 from tiny_run import CPU, SPEC, Tiny, tiny_data
 
@@ -26,22 +24,6 @@ def test_the_batch_size_does_not_change_a_prediction():
     one, many = (predict(model, scaler, data, batch=batch, device=CPU) for batch in (1, 5))
     torch.testing.assert_close(one, many)
     assert one.shape == data.targets.shape
-
-
-def test_kernels_are_compiled_together_once_and_not_for_a_single_batch(monkeypatch):
-    calls = []
-    monkeypatch.setattr(
-        sys.modules["linearno.training.predict"], "compile_ahead", lambda work, device: calls.append(work())
-    )
-    model, scaler, data = made()
-    predict(model, scaler, data, batch=5, device=CPU)
-    assert calls == []  # whose layers are not known to be kernels alone
-    model.fused_parameters = True
-    first = predict(model, scaler, data, batch=13, device=CPU)
-    assert calls == []
-    for _ in range(2):
-        torch.testing.assert_close(predict(model, scaler, data, batch=5, device=CPU), first)
-    assert [call.shape for call in calls] == [first[:5].shape]
 
 
 def test_a_prediction_has_no_dropout_and_leaves_the_mode_as_it_was():

@@ -118,4 +118,4 @@ def test_what_needs_more_than_points_is_not_sharded():
     with pytest.raises(
         UserError, match="needs 2 processes or a multiple of them, not 1; start them with torch"
     ):
-        parallel.layout(2)
+        parallel.process_grid(2)

@@ -15,7 +15,7 @@ from linearno.training import Completion, Rollout, Task, Timed, TrainingConfig, 
 from linearno.training.history import read_history
 from linearno.training.interrupt import Interrupted
 from linearno.training.losses import LossConfig, make_loss
-from linearno.training.predict import answer, draw_for_test, predict
+from linearno.training.predict import evaluation_draw, predict, predict_batch
 from linearno.training.schedule import Schedule
 from linearno.training.tasks import IN_TRAINING
 from tests.truths import batch_of
@@ -287,14 +287,16 @@ def test_a_completion_sees_the_values_at_the_drawn_points_and_no_others():
     drawn = task.draw(40, 3)
     assert len(drawn) == len(set(drawn.tolist())) == 10
     scaler = Scaler.blank(task.spec(FIELD))
-    told = task.test(lambda asked: answer(model, scaler, asked, "fp32"), batch, drawn)
+    told = task.test(lambda asked: predict_batch(model, scaler, asked, "fp32"), batch, drawn)
     torch.testing.assert_close(
         told, model(batch.coords[:, drawn], batch.targets[:, drawn], points=batch.coords)
     )
     hidden = batch.targets.clone()
     hidden[:, [i for i in range(40) if i not in drawn.tolist()]] = torch.nan
     torch.testing.assert_close(
-        task.test(lambda asked: answer(model, scaler, asked, "fp32"), batch._replace(targets=hidden), drawn),
+        task.test(
+            lambda asked: predict_batch(model, scaler, asked, "fp32"), batch._replace(targets=hidden), drawn
+        ),
         told,
     )
 
@@ -306,7 +308,7 @@ def test_every_batch_of_a_test_has_its_own_points_and_always_the_same():
     one, again = (predict(model, scaler, data, seed=4, **settings) for _ in range(2))
     assert torch.equal(one, again)
     assert not torch.equal(one, predict(model, scaler, data, seed=5, **settings))
-    draws = {tuple(draw_for_test(task, 40, 4, place).tolist()) for place in range(3)}
+    draws = {tuple(evaluation_draw(task, 40, 4, place).tolist()) for place in range(3)}
     assert len(draws) == 3
 
 

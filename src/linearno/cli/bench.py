@@ -13,9 +13,9 @@ from linearno.bench.table import times_table
 from linearno.bench.timing import Ceilings, Effort
 from linearno.cli import scale
 from linearno.cli.shared import DeviceOption, OutOption, console, keep_record, user_errors
-from linearno.cli.train import open_recipe, run_with_bar, stops_politely
+from linearno.cli.train import exit_on_interrupt, open_recipe, run_with_bar
 from linearno.core.config import override
-from linearno.core.device import Precision, describe, resolve_device
+from linearno.core.device import Precision, device_name, resolve_device
 from linearno.core.errors import UserError
 from linearno.core.records import Record
 from linearno.data import FieldSpec
@@ -163,7 +163,7 @@ def train(
 
     Example:  linearno bench train darcy/linearno --set training.precision=bf16 --out results
     """
-    with user_errors(), stops_politely():
+    with user_errors(), exit_on_interrupt():
         config = override(open_recipe(recipe), set_ or [])
         folder = run or Path("runs") / config.recipe.replace("/", "-")
         run_with_bar(config, folder, device)
@@ -203,7 +203,7 @@ def _precision(asked: Arithmetic) -> Precision:
 def _bench(
     names: list[str], measure: Callable[[str, Settings], Record], settings: Settings, out: Path | None
 ) -> None:
-    console.print(f"on {describe(settings.device)}")
+    console.print(f"on {device_name(settings.device)}")
     for name in names:
         record = measure(name, settings)
         console.print(times_table(record))

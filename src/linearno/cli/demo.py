@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
-from linearno.cli.train import run_with_bar, stops_politely
+from linearno.cli.train import exit_on_interrupt, run_with_bar
 from linearno.core.config import override
 from linearno.data import DATASETS
 from linearno.recipes import RECIPES
@@ -29,7 +29,7 @@ def demo(
     Darcy flow: from the permeability of a porous medium to the pressure in it. The solver makes 1,100 random
     media; LinearNO and Transolver learn from 1,000 of them and are tested on the other 100.
     """
-    with user_errors(), stops_politely():
+    with user_errors(), exit_on_interrupt():
         began = time.perf_counter()
         root = out / "data"
         solve(root)

@@ -8,7 +8,7 @@ import torch
 from rich.table import Table
 
 from linearno.cli.shared import console
-from linearno.core.device import describe, resolve_device
+from linearno.core.device import device_name, resolve_device
 from linearno.core.provenance import commit, machine, versions
 from linearno.data import DATASETS
 from linearno.ops.backend import kernels_work_on
@@ -30,7 +30,7 @@ def doctor() -> None:
     device = resolve_device("auto")
     table.add_row("commit", commit() or "installed package")
     table.add_row("machine", machine())
-    table.add_row("device", f"{device} ({describe(device)})")
+    table.add_row("device", f"{device} ({device_name(device)})")
     table.add_row("precision", _precision(device))
     table.add_row("ops", _ops(device))
     free = shutil.disk_usage(Path.cwd()).free / 2**30

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from linearno.cli.shared import DeviceOption, ImportOption, RunArgument, console, user_errors
-from linearno.core.atomic_io import alone_in
+from linearno.core.atomic_io import folder_lock
 from linearno.core.config import override
 from linearno.core.errors import UserError, require
 from linearno.data import metric_title
@@ -32,7 +32,7 @@ def evaluate(
     """
     with user_errors():
         import_definitions(imports or [])
-        with alone_in(require(run, how=HOW), busy=BUSY):
+        with folder_lock(require(run, how=HOW), busy=BUSY):
             if (message := unfinished(run, extended=True)) is not None:
                 raise UserError(message)
             bundle, config = load(run, device), open_run(run)

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from linearno.bench.train import record_of_run
 from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
-from linearno.cli.train import run_with_bar, stops_politely
-from linearno.core.atomic_io import alone_in, read_json, writable_folder, write_json
+from linearno.cli.train import exit_on_interrupt, run_with_bar
+from linearno.core.atomic_io import folder_lock, read_json, writable_folder, write_json
 from linearno.core.config import override
 from linearno.core.device import resolve_device
 from linearno.core.errors import UserError
@@ -51,12 +51,12 @@ def gallery(
 
     Only some:  linearno gallery darcy elasticity
     """
-    with user_errors(), stops_politely():
+    with user_errors(), exit_on_interrupt():
         asked = {name: GALLERY[name] for name in dict.fromkeys(names or GALLERY)}
         resolve_device(device)
         for name in asked:
             refuse_another_run(_run(out, name), small_run(out, name))
-        with alone_in(writable_folder(out)):
+        with folder_lock(writable_folder(out)):
             failed = fill(out, list(asked), device)
         done = [name for name in GALLERY if finished(out, name)]
         console.print(compare([_record(out, name) for name in done]))

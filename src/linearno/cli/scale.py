@@ -11,8 +11,8 @@ import typer
 from linearno.bench.scale import Setup, bench_growth, bench_predict, bench_query, bench_train
 from linearno.cli.shared import DeviceOption, OutOption, console, keep_record, user_errors
 from linearno.core.atomic_io import write_bytes
-from linearno.core.byte_sizes import in_words
-from linearno.core.device import describe, resolve_device
+from linearno.core.byte_sizes import format_bytes
+from linearno.core.device import device_name, resolve_device
 from linearno.core.errors import UserError
 from linearno.core.records import Record
 from linearno.viz import growth_figure, png_bytes
@@ -60,7 +60,7 @@ def scale(
         chosen = what or USUAL[where.type]
         for one in chosen:
             _require_device(one, where.type)
-        console.print(f"on {describe(where)}")
+        console.print(f"on {device_name(where)}")
         setup = Setup.usual(where, repeats)
         for one in chosen:
             record = _measure(one, setup, size or SIZES)
@@ -93,13 +93,13 @@ def _words(record: Record) -> str:
     line = f"{record.id}: {record.value:.4g} {record.unit}"
     if "rows" in found:
         return "\n".join([line, *(_row(row) for row in found["rows"])])
-    return line if found.get("bytes") is None else f"{line}; {in_words(found['bytes'])} of memory"
+    return line if found.get("bytes") is None else f"{line}; {format_bytes(found['bytes'])} of memory"
 
 
 def _row(row: dict[str, object]) -> str:
     seconds, taken = row["seconds"], row["bytes"]
     assert isinstance(seconds, list)
-    memory = f"; {in_words(taken)}" if isinstance(taken, float) else ""
+    memory = f"; {format_bytes(taken)}" if isinstance(taken, float) else ""
     return f"  {row['points']:,} points: {statistics.median(seconds):.4g} s{memory} ({row['keep']})"
 
 

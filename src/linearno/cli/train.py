@@ -13,8 +13,8 @@ import typer
 
 from linearno.cli.shared import DeviceOption, ImportOption, console, progress_bar, user_errors
 from linearno.cli.track import tensorboard
-from linearno.core.config import read_yaml, yaml_values
-from linearno.core.device import describe, resolve_device
+from linearno.core.config import read_yaml, read_yaml_values
+from linearno.core.device import device_name, resolve_device
 from linearno.core.durations import format_duration
 from linearno.core.errors import UserError
 from linearno.data import metric_title
@@ -70,13 +70,13 @@ def train(
 
     On two GPUs:  torchrun --nproc-per-node 2 -m linearno train darcy/linearno
     """
-    with user_errors(), stops_politely(), parallel.processes(device) as own_device:
-        if not parallel.writes():
+    with user_errors(), exit_on_interrupt(), parallel.processes(device) as own_device:
+        if not parallel.is_main_process():
             console.quiet = True
             logging.disable(logging.WARNING)
         import_definitions(imports or [])
         config, folder = planned_run(recipe, set_ or [], out, more_epochs, init_from)
-        metrics = run_with_bar(config, folder, str(own_device), track if parallel.writes() else None)
+        metrics = run_with_bar(config, folder, str(own_device), track if parallel.is_main_process() else None)
         metric = metrics["metric"]
         error, baseline = metrics[metric], metrics["mean_field"][metric]
         console.print(
@@ -122,7 +122,7 @@ def open_recipe(name: str) -> RunConfig:
     """The recipe of that name, a run's config.yaml, or a run that suits the cases of a dataset.yaml."""
     if not name.endswith((".yaml", ".yml")):
         return RECIPES[name]()
-    if "recipe" in yaml_values(Path(name)):
+    if "recipe" in read_yaml_values(Path(name)):
         return read_yaml(Path(name), RunConfig)
     return cases_run(read_dataset(Path(name)))
 
@@ -130,7 +130,7 @@ def open_recipe(name: str) -> RunConfig:
 def run_with_bar(config: RunConfig, folder: Path, device: str, track: Path | None = None) -> dict[str, Any]:
     """`run`, with a bar that shows the epochs and the loss."""
     where = resolve_device(device)
-    console.print(f"{config.recipe} on {describe(where)}, {config.training.precision} → {folder}")
+    console.print(f"{config.recipe} on {device_name(where)}, {config.training.precision} → {folder}")
     bar = progress_bar(config.recipe, config.training.epochs)
     with tensorboard(track) as log, bar as advance:
         done = 0
@@ -156,7 +156,7 @@ def run_with_bar(config: RunConfig, folder: Path, device: str, track: Path | Non
 
 
 @contextmanager
-def stops_politely() -> Iterator[None]:
+def exit_on_interrupt() -> Iterator[None]:
     """A stop by signal is a message and an exit code, not an accident."""
     try:
         yield

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 MAX_JSON_BYTES = 2**26
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary file, then rename it to `path`; a failure leaves nothing behind.
 
     The file gets the mode that `open` would give it, whatever way `write` creates it.
@@ -50,14 +50,14 @@ def write_text(path: Path, text: str) -> None:
     def write(temporary: Path) -> None:
         temporary.write_text(text, encoding="utf-8")
 
-    write_whole(path, write)
+    write_atomically(path, write)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     def write(temporary: Path) -> None:
         temporary.write_bytes(content)
 
-    write_whole(path, write)
+    write_atomically(path, write)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -85,7 +85,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
         except SafetensorError as error:
             raise OSError(str(error)) from error
 
-    write_whole(path, write)
+    write_atomically(path, write)
 
 
 def read_tensors(path: Path, *, how: str) -> dict[str, torch.Tensor]:
@@ -118,7 +118,7 @@ def writable_folder(path: Path) -> Path:
 
 
 @contextmanager
-def alone_in(root: Path, *, busy: str = BUSY) -> Iterator[None]:
+def folder_lock(root: Path, *, busy: str = BUSY) -> Iterator[None]:
     """Lock a folder against other processes that write to it; `busy` is the error if one has the lock.
 
     The lock ends with this process, however it ends, and child processes do not inherit it.

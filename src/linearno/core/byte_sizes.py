@@ -13,7 +13,7 @@ UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**2
 WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", flags=re.IGNORECASE)
 
 
-def to_bytes(size: int | str) -> int:
+def parse_bytes(size: int | str) -> int:
     """A size such as 2000000000, "2GB", "512 MB" or "8GiB"."""
     if isinstance(size, int):
         found = size
@@ -27,7 +27,7 @@ def to_bytes(size: int | str) -> int:
     return found
 
 
-def in_words(size: int | float) -> str:
+def format_bytes(size: int | float) -> str:
     """As 512 B, 1.5 MB, 51 GB."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 999.5:

@@ -120,7 +120,7 @@ def write_yaml(path: Path, config: Config) -> None:
     write_text(path, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
 
-def yaml_values(path: Path) -> dict[str, Any]:
+def read_yaml_values(path: Path) -> dict[str, Any]:
     """The fields of a YAML file, whatever they are: plain values, nothing that runs."""
     how = "give the path of a config.yaml that a run wrote, or of a dataset.yaml"
     values = parse_yaml(read_yaml_text(path, how=how), str(path))
@@ -130,7 +130,7 @@ def yaml_values(path: Path) -> dict[str, Any]:
 
 
 def read_yaml(path: Path, kind: type[C]) -> C:
-    values = yaml_values(path)
+    values = read_yaml_values(path)
     try:
         return kind.make(values)
     except UserError as error:

@@ -51,7 +51,7 @@ def keep_freed_memory() -> None:
     torch.empty(2**25 - 2**16, dtype=torch.uint8, device="cpu")
 
 
-def describe(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
     """The device in words, for logs and run folders."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

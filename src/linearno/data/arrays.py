@@ -13,7 +13,7 @@ from numpy import ndarray
 from scipy.io import savemat
 from torch import Tensor
 
-from linearno.core.atomic_io import write_whole
+from linearno.core.atomic_io import write_atomically
 from linearno.core.errors import UserError, did_you_mean, require
 from linearno.data.matlab import mat_shape, mat_shapes, read_mat
 from linearno.data.sample import FieldSpec
@@ -178,4 +178,4 @@ def write_arrays(path: Path, arrays: dict[str, ndarray]) -> None:
             else:
                 np.savez_compressed(file, allow_pickle=False, **arrays)
 
-    write_whole(path, write)
+    write_atomically(path, write)

@@ -21,7 +21,7 @@ from jaxtyping import Float, Float32, Shaped
 from numpy import ndarray
 from pydantic import PositiveInt
 
-from linearno.core.atomic_io import writable_folder, write_whole
+from linearno.core.atomic_io import writable_folder, write_atomically
 from linearno.core.config import Config
 from linearno.core.errors import UserError, require
 from linearno.data.generation.card import CARD, Card, card_problems, open_array, read_card, write_card
@@ -85,7 +85,7 @@ def pack(
                     part = np.asarray(array[start : start + CHUNK], dtype=np.float32)
                     file.writestr(f"{name}/{place}", _squeeze(part, ranges.get(name)))
 
-    write_whole(out, write)
+    write_atomically(out, write)
     return _worst(ranges, card.rounding)
 
 

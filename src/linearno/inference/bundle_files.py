@@ -33,7 +33,7 @@ from linearno.models import MODELS, rebuild_model
 from linearno.nn.protocol import fixed_grid, model_name, spec_of
 from linearno.ops import backend
 from linearno.training import Task
-from linearno.training.predict import answer, one_call
+from linearno.training.predict import predict_batch, probe_batch
 from linearno.training.tasks import make_task
 
 FORMAT = 1
@@ -244,13 +244,13 @@ def require_rebuildable(parts: BundleParts, train: FieldData, points: int | None
             f"model {name!r} could not be loaded again from its saved weights: {reason}"
         ) from None
     device, found = parts.scaler.coords.mean.device, []
-    call = one_call(parts.task, train, device, points)
+    call = probe_batch(parts.task, train, device, points)
     for module in (model, copy.to(device)):
         training = module.training
         module.eval()
         with torch.random.fork_rng(devices=[]), backend("plain"):
             torch.manual_seed(0)
-            found.append(answer(module, parts.scaler, call, "fp32"))
+            found.append(predict_batch(module, parts.scaler, call, "fp32"))
         module.train(training)
     if not torch.equal(*found):
         raise UserError(

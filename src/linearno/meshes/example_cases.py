@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from linearno.core.atomic_io import alone_in, read_json, writable_folder, write_json, write_whole
+from linearno.core.atomic_io import folder_lock, read_json, writable_folder, write_atomically, write_json
 from linearno.core.errors import UserError
 from linearno.core.optional_deps import require_extra
 from linearno.core.provenance import commit, versions
@@ -41,7 +41,7 @@ def generate_cases(
     if device not in ("auto", "cpu") or scheme:
         raise UserError("pulled plates are solved on a CPU, in one way; leave --device and --scheme out")
     facts = {"seed": seed, "resolution": resolution}
-    with alone_in(writable_folder(root)):
+    with folder_lock(writable_folder(root)):
         _begin(root / PLAN, facts)
         todo = [i for i in range(sum(sizes.values())) if not _path(root, i).exists()]
         write = partial(_write, root, seed, resolution)
@@ -114,7 +114,7 @@ def write_plate(path: Path, plate: PulledCell) -> None:
         if not writer.Write():
             raise OSError("VTK could not write it")
 
-    write_whole(path, write)
+    write_atomically(path, write)
 
 
 DATASETS.register("cases")(

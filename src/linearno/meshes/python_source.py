@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from linearno.core.atomic_io import write_whole
+from linearno.core.atomic_io import write_atomically
 from linearno.core.errors import UserError, did_you_mean
 from linearno.meshes.reader.array_files import mesh_of
 from linearno.meshes.reader.ipc import KINDS, Refused
@@ -40,7 +40,7 @@ def write_cases_of(text: str, folder: Path, tick: Callable[[int], None]) -> list
             with temporary.open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **arrays)
 
-        write_whole(path, write)
+        write_atomically(path, write)
         paths.append(path)
         tick(1)
     if not paths:

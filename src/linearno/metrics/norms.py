@@ -17,7 +17,7 @@ Fields = Float[Tensor, "B *rest"]
 PerSample = Float[Tensor, "S"]
 
 
-def of_each(
+def per_sample(
     errors: Callable[[Tensor, Tensor], Tensor], prediction: Fields, truth: Fields, segments: Segments | None
 ) -> PerSample:
     """`errors(prediction, truth)`, which has one value a sample; of a packed batch one a segment."""
@@ -27,7 +27,7 @@ def of_each(
     return torch.cat([errors(*pair) for pair in pairs])
 
 
-def where_known(prediction: Fields, truth: Fields) -> tuple[Fields, Fields]:
+def mask_unknown(prediction: Fields, truth: Fields) -> tuple[Fields, Fields]:
     """Both, with zeros where the truth is not known: NaN."""
     known = ~truth.isnan()
     return prediction.where(known, 0), truth.where(known, 0)
@@ -39,7 +39,7 @@ def relative_l2(prediction: Fields, truth: Fields, segments: Segments | None = N
     Not finite where the truth is zero everywhere: there is nothing to be relative to.
     """
     if segments is not None:
-        return of_each(relative_l2, prediction, truth, segments)
+        return per_sample(relative_l2, prediction, truth, segments)
     error = (prediction - truth).flatten(1)
     return _norm(error) / _norm(truth.flatten(1))
 
@@ -50,7 +50,7 @@ def relative_mae(prediction: Fields, truth: Fields, segments: Segments | None = 
     Not finite where the truth is zero everywhere, as `relative_l2`.
     """
     if segments is not None:
-        return of_each(relative_mae, prediction, truth, segments)
+        return per_sample(relative_mae, prediction, truth, segments)
     error = (prediction - truth).flatten(1)
     return mean(error.abs()) / mean(truth.flatten(1).abs())
 

@@ -166,7 +166,7 @@ def capturable(model: nn.Module) -> bool:
 def fused_parameters(model: nn.Module) -> bool:
     """Whether every parameter reaches the loss through the fused functions of `linearno.ops` alone.
 
-    Only then may its kernels be compiled ahead and its weight gradients run on side streams.
+    Only then may its weight gradients run on side streams.
     """
     return bool(getattr(model, "fused_parameters", False))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from linearno.core.atomic_io import write_bytes, write_whole
+from linearno.core.atomic_io import write_atomically, write_bytes
 from linearno.core.errors import UserError
 from linearno.report.cases import FPS, RANKS, has_frames, rollout_case, shown_channels
 from linearno.report.run_folder import read_run
@@ -34,7 +34,7 @@ def write_animation(folder: Path, out: Path, *, case: str = "median", fps: float
     if kind == ".gif":
         write_bytes(out, gif_bytes(frames, fps=fps))
     else:
-        write_whole(out, lambda temporary: _write_mp4(temporary, frames, fps))
+        write_atomically(out, lambda temporary: _write_mp4(temporary, frames, fps))
     return len(frames)
 
 

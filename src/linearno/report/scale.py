@@ -2,7 +2,7 @@
 
 import statistics
 
-from linearno.core.byte_sizes import in_words
+from linearno.core.byte_sizes import format_bytes
 from linearno.core.records import Record
 from linearno.report.blocks import Block, Records, markdown_table, missing, origin, under
 
@@ -26,7 +26,7 @@ def scale_table(records: Records) -> str:
 def _row(key: str, record: Record) -> list[str]:
     facts = record.details
     model = f"width {facts['model']['width']}, depth {facts['model']['depth']}, {facts['precision']}"
-    taken = "" if facts.get("bytes") is None else in_words(facts["bytes"])
+    taken = "" if facts.get("bytes") is None else format_bytes(facts["bytes"])
     return [WORDS[key.split("/")[0]], f"{facts['points']:,}", model, _time(record), taken, origin(record)]
 
 
@@ -53,15 +53,15 @@ def _growth(record: Record) -> str:
     facts, rows = record.details, []
     for row in facts["rows"]:
         median = statistics.median(row["seconds"])
-        taken = "" if row["bytes"] is None else in_words(row["bytes"])
+        taken = "" if row["bytes"] is None else format_bytes(row["bytes"])
         each = f"{1e6 * median / row['points']:.3g}"
         rows.append([f"{row['points']:,}", f"{median:.3g}", each, taken, row["keep"], f"{row['chunk']:,}"])
     head = ["points", "s", "µs a point", "memory", "features kept", "points at a time"]
     fits = f"time as N^{facts['exponents']['time']:.2f}"
     if memory := facts.get("memory"):
         fits += (
-            f", memory as {in_words(memory['fixed'])} for a chunk and {memory['a_point']:.0f} bytes a point, "
-            f"the second part as N^{facts['exponents']['memory']:.2f}"
+            f", memory as {format_bytes(memory['fixed'])} for a chunk and {memory['a_point']:.0f} B a point"
+            f", the second part as N^{facts['exponents']['memory']:.2f}"
         )
     if (first := facts.get("fitted_from", 0)) > facts["rows"][0]["points"]:
         fits += f", from {first:,} points on: smaller meshes are one chunk"

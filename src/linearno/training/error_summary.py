@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from linearno.data.benchmark import PerSample, Splits, relative_l2
-from linearno.training.predict import scores
+from linearno.training.predict import sample_errors
 from linearno.training.tasks import Task
 
 
@@ -28,7 +28,7 @@ def by_field(task: Task, predictions: Tensor, splits: Splits) -> dict[str, Any]:
     for name, channels in spec.fields.items():
         own = [spec.outputs.index(channel) for channel in channels]
         train, test = (replace(part, targets=part.targets[..., own]) for part in (splits.train, splits.test))
-        errors = scores(relative_l2, predictions[..., own], test)
+        errors = sample_errors(relative_l2, predictions[..., own], test)
         mean = mean_field_error(Splits(train, test, splits.source))
         finite = errors[errors.isfinite()]
         if len(finite):
@@ -43,4 +43,4 @@ def mean_field_error(splits: Splits, metric: PerSample = relative_l2) -> float:
     """
     targets = splits.train.targets
     mean = targets.nanmean(dim=0) if splits.train.spec.masked_outputs else targets.mean(dim=0)
-    return scores(metric, mean.expand_as(splits.test.targets), splits.test).mean().item()
+    return sample_errors(metric, mean.expand_as(splits.test.targets), splits.test).mean().item()

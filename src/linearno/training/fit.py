@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from linearno.core.atomic_io import writable_folder
-from linearno.core.device import describe, set_matmul_precision
+from linearno.core.device import device_name, set_matmul_precision
 from linearno.core.durations import format_duration
 from linearno.core.errors import UserError
 from linearno.core.randomness import torch_generator
@@ -31,7 +31,7 @@ from linearno.training.history import EpochRecord, append_history, cut_history, 
 from linearno.training.interrupt import Interrupted, StopRequest, stop_on_signals
 from linearno.training.losses import Loss, make_loss
 from linearno.training.optimizer import make_optimizer
-from linearno.training.predict import predict, scores
+from linearno.training.predict import predict, sample_errors
 from linearno.training.requirements import require_trainable
 from linearno.training.schedule import Schedule
 from linearno.training.state import TrainState
@@ -67,11 +67,11 @@ def fit(
     error of the validation samples, `loss` the benchmark's, for `training.loss.kind=benchmark`.
     """
     require_trainable(model, train, config, task or Task(), loss)
-    if parallel.writes():
+    if parallel.is_main_process():
         writable_folder(folder)
     set_matmul_precision(config.precision)
-    fitted, held_out = hold_out(train, config.validation, seed)
-    among = parallel.layout(config.shards, device.type)
+    fitted, held_out = split_validation(train, config.validation, seed)
+    among = parallel.process_grid(config.shards, device.type)
     run = _Run(
         config=config,
         task=task or Task(),
@@ -121,7 +121,7 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     return model
 
 
-def hold_out(train: FieldData, count: int, seed: int) -> tuple[FieldData, FieldData | None]:
+def split_validation(train: FieldData, count: int, seed: int) -> tuple[FieldData, FieldData | None]:
     """What to train on and what to validate on: the last `count` samples of a seeded permutation."""
     if count >= len(train):
         raise UserError(f"training.validation={count} leaves none of {len(train)} samples to train on")
@@ -162,7 +162,7 @@ class _Run:
     state: TrainState
     checkpoints: Checkpoints
     history: Path
-    among: parallel.Layout
+    among: parallel.ProcessGrid
     timed: list[bool] = field(default_factory=list)  # whether the estimate was given
     saved: list[float] = field(default_factory=lambda: [-inf])  # when checkpoints were written, by the clock
 
@@ -172,7 +172,7 @@ class _Run:
         if saved := self.checkpoints.read():
             self.state.unpack(*saved)
         parallel.require_same_start(self.state.model, self.state.total_steps)
-        if parallel.writes():
+        if parallel.is_main_process():
             cut_history(self.history, self.state.epoch)
         device, precision = self.state.device, self.config.precision
         if precision == "tf32" and device.type == "cpu":
@@ -184,7 +184,9 @@ class _Run:
         if self.among.shards > 1:
             log.info("%d processes share the points of each sample", self.among.shards)
         parameters = sum(weight.numel() for weight in self.state.model.parameters())
-        log.info("%s; %s; %d parameters; %d samples", describe(device), precision, parameters, len(self.data))
+        log.info(
+            "%s; %s; %d parameters; %d samples", device_name(device), precision, parameters, len(self.data)
+        )
         log.info("%d steps done of %d epochs", self.state.total_steps, self.config.epochs)
 
     def train(self, stop: StopRequest, on_epoch: Callable[[EpochRecord], None] | None) -> None:
@@ -192,7 +194,7 @@ class _Run:
             self.state, self.scaler, self.data, self.loss, self.config, self.seed, self.task, self.among
         ) as engine:
             self._train(engine, stop, on_epoch)
-        if (stopping := parallel.agree(stop.number)) is not None:
+        if (stopping := parallel.all_reduce_max(stop.number)) is not None:
             raise Interrupted(stopping, self.config.epochs, len(self.state.losses))
 
     def _train(
@@ -201,17 +203,19 @@ class _Run:
         lowest = min((record.loss for record in read_history(self.history)), default=inf)
         while self.state.epoch < self.config.epochs:
             self.train_epoch(engine, stop)
-            stopping = parallel.agree(stop.number)  # read once: what comes later waits for the next step
+            stopping = parallel.all_reduce_max(
+                stop.number
+            )  # read once: what comes later waits for the next step
             record = self.close_epoch(stopping=stopping is not None)
             rose = record.loss > RISE * lowest
-            if rose and parallel.writes():
+            if rose and parallel.is_main_process():
                 log.warning(
                     "the loss rose from %.3g to %.3g in epoch %d and may not come back; "
                     "a lower training.lr or training.clip=1 prevents it",
                     *(lowest, record.loss, record.epoch),
                 )
             lowest = record.loss if rose else min(lowest, record.loss)
-            if on_epoch and parallel.writes():
+            if on_epoch and parallel.is_main_process():
                 on_epoch(record)
             if stopping is not None:
                 raise Interrupted(stopping, record.epoch, len(self.state.losses))
@@ -231,7 +235,7 @@ class _Run:
             state.seconds = time.perf_counter() - started
             self._estimate(engine)
             stop.listen()
-            stopping = parallel.agree(stop.number)
+            stopping = parallel.all_reduce_max(stop.number)
             if stopping is not None and state.step < len(steps):
                 self._check_finite()
                 self._save()
@@ -248,7 +252,7 @@ class _Run:
             torch.cuda.synchronize(state.device)
         self.timed.append(True)
         left = self.config.epochs * steps - state.total_steps
-        if left > 0 and parallel.writes():
+        if left > 0 and parallel.is_main_process():
             each = engine.seconds_per_step()
             log.info("about %s for the %d epochs to come", format_duration(each * left), ceil(left / steps))
 
@@ -260,7 +264,7 @@ class _Run:
         state.epoch, state.step, state.seconds = state.epoch + 1, 0, 0.0
         state.losses.zero_()
         state.grad_norms.zero_()
-        if parallel.writes():
+        if parallel.is_main_process():
             append_history(self.history, record)  # before the checkpoint: a resumed run cuts, it cannot add
         if stopping or state.epoch == config.epochs or self._checkpoint_due():
             self._save()
@@ -281,7 +285,7 @@ class _Run:
         state, config = self.state, self.config
         if self.held_out is None:
             return None
-        share = parallel.share(torch.arange(len(self.held_out)))
+        share = parallel.shard_batch(torch.arange(len(self.held_out)))
         mine = self.held_out.subset(share.index)
         with state.ema.lent_to(state.model) if state.ema else nullcontext():
             prediction = predict(
@@ -294,7 +298,7 @@ class _Run:
                 task=self.task,
                 seed=self.seed,
             )
-            errors = scores(self.metric, prediction, mine)
+            errors = sample_errors(self.metric, prediction, mine)
             error = share.mean(errors.mean()).item()
             state.keep_if_best(error)
         return error
@@ -320,10 +324,12 @@ class _Run:
         epochs, seconds = self.config.checkpoint_epochs, self.config.checkpoint_seconds
         if self.state.epoch % epochs:
             return False
-        return parallel.agree(1 if time.monotonic() - self.saved[-1] >= seconds else None) is not None
+        return (
+            parallel.all_reduce_max(1 if time.monotonic() - self.saved[-1] >= seconds else None) is not None
+        )
 
     def _save(self) -> None:
         self.saved.append(time.monotonic())
-        if parallel.writes():
+        if parallel.is_main_process():
             self.checkpoints.write(self.state.total_steps, *self.state.pack())
-        parallel.agree(None)  # nobody leaves before it is written
+        parallel.all_reduce_max(None)  # nobody leaves before it is written

@@ -15,7 +15,7 @@ from linearno.core.config import Config
 from linearno.core.errors import UserError
 from linearno.data.benchmark import PerSample
 from linearno.data.sample import Batch
-from linearno.metrics.norms import mean, of_each, relative_l2, where_known
+from linearno.metrics.norms import mask_unknown, mean, per_sample, relative_l2
 from linearno.ops import is_sharded
 from linearno.ops.backend import takes_kernel
 from linearno.ops.fused_layers import FusedRelativeError
@@ -89,14 +89,14 @@ def make_loss(
     def loss(prediction: Points, batch: Batch) -> Float[Tensor, ""]:
         truth = batch.targets
         if partial:
-            prediction, truth = where_known(prediction, truth)
+            prediction, truth = mask_unknown(prediction, truth)
         if scale is not None:
             prediction, truth = prediction / scale, truth / scale
         if config.kind == "benchmark":
             assert own is not None
             errors = own(prediction, batch._replace(targets=truth))
         else:
-            errors = of_each(errors_of, prediction, truth, batch.segments)
+            errors = per_sample(errors_of, prediction, truth, batch.segments)
         return errors.sum() if config.reduction == "sum" else errors.mean()
 
     return loss

@@ -105,7 +105,7 @@ def rank() -> int:
     return dist.get_rank() if _joined() else 0
 
 
-def writes() -> bool:
+def is_main_process() -> bool:
     """Whether this process is the one that writes files and speaks to the user."""
     return rank() == 0
 
@@ -115,7 +115,7 @@ def _joined() -> bool:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ProcessGrid:
     """Where this process stands: one of `replicas` that share samples, and in it one of `shards` that share
     points."""
 
@@ -138,10 +138,10 @@ class Layout:
         return FieldData(data.spec, data.coords[..., mine, :], inputs, data.targets[:, mine])
 
 
-def layout(shards: int = 1, device: str = "cpu") -> Layout:
+def process_grid(shards: int = 1, device: str = "cpu") -> ProcessGrid:
     """This process's place among all, `shards` at a time. All make theirs together."""
     if shards == 1:
-        return Layout(size(), rank())
+        return ProcessGrid(size(), rank())
     if size() % shards:
         raise UserError(
             f"training.shards={shards} needs {shards} processes or a multiple of them, not {size()}; "
@@ -149,11 +149,11 @@ def layout(shards: int = 1, device: str = "cpu") -> Layout:
         )
     mesh = init_device_mesh(device, (size() // shards, shards), mesh_dim_names=("replicate", "shard"))
     replica, shard = mesh.get_local_rank("replicate"), mesh.get_local_rank("shard")
-    return Layout(size() // shards, replica, shards, shard, mesh.get_group("shard"))
+    return ProcessGrid(size() // shards, replica, shards, shard, mesh.get_group("shard"))
 
 
 @dataclass(frozen=True)
-class Share:
+class BatchShard:
     """One process's part of a joint batch: `own` samples of its `joint`.
 
     Where there are fewer samples than processes, some have none. They compute the first sample of the batch
@@ -163,7 +163,7 @@ class Share:
     index: Int[Tensor, "B"]
     own: int
     joint: int
-    among: Layout
+    among: ProcessGrid
 
     def parts(self, batch: int) -> tuple[Tensor, ...]:
         """What is computed at once, of a joint `batch`."""
@@ -195,21 +195,21 @@ class Share:
         return joint_loss.view(()).to(loss.dtype)
 
 
-def share(index: Int[Tensor, "B"], among: Layout | None = None) -> Share:
+def shard_batch(index: Int[Tensor, "B"], among: ProcessGrid | None = None) -> BatchShard:
     """This process's part of the samples at `index`; the parts differ by one sample at most."""
-    among = among or Layout(size(), rank())
+    among = among or ProcessGrid(size(), rank())
     own = index.tensor_split(among.replicas)[among.replica]
-    return Share(own if len(own) else index[:1], len(own), len(index), among)
+    return BatchShard(own if len(own) else index[:1], len(own), len(index), among)
 
 
-def agree(number: int | None) -> int | None:
+def all_reduce_max(number: int | None) -> int | None:
     """The largest number that any process has. All wait here for each other."""
     if size() == 1:
         return number
     return int(_all_reduce(torch.tensor(number or 0), dist.ReduceOp.MAX)) or None
 
 
-def own_randomness(seed: int, step: int) -> None:
+def seed_rank(seed: int, step: int) -> None:
     """Random numbers of this process's own for the step ahead.
 
     Those of the first process go on as they were: it alone writes their state into checkpoints.
@@ -226,7 +226,7 @@ def require_same_start(model: nn.Module, steps: int) -> None:
     for value in model.state_dict().values():
         digest.update(value.detach().cpu().flatten().view(torch.uint8).numpy())
     number = 1 + int.from_bytes(digest.digest()[:7])
-    if agree(number) != _least(number):
+    if all_reduce_max(number) != _least(number):
         raise UserError(
             "the processes do not start from the same weights; "
             "put the run folder where all of them can read its checkpoint"

@@ -1,7 +1,5 @@
 """From a sample to the model's answer in physical units. Axes: S samples, B batch, N points, C channels."""
 
-from weakref import WeakKeyDictionary
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -13,16 +11,14 @@ from linearno.data.field_data import FieldData
 from linearno.data.point_sampling import points_of
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
-from linearno.metrics.norms import where_known
-from linearno.nn.protocol import GRID_NEED, fused_parameters, model_name, needs_of
-from linearno.ops.precompile import compile_ahead
+from linearno.metrics.norms import mask_unknown
+from linearno.nn.protocol import GRID_NEED, model_name, needs_of
 from linearno.training.tasks import IN_TEST, Ask, Task
 
-# Models whose kernels are compiled, and for which precisions.
-_ASKED: WeakKeyDictionary[nn.Module, set[Precision]] = WeakKeyDictionary()
 
-
-def answer(model: nn.Module, scaler: Scaler, batch: Batch, precision: Precision) -> Float[Tensor, "B N C"]:
+def predict_batch(
+    model: nn.Module, scaler: Scaler, batch: Batch, precision: Precision
+) -> Float[Tensor, "B N C"]:
     """Encode, predict, decode: the fields that the model gives for a batch on its own device.
 
     bf16 ends with the network: the result has the targets' type, and so has any loss computed from it.
@@ -79,10 +75,10 @@ def predict(
     task.require_packed(data)
 
     def ask_at_once(batch: Batch) -> Tensor:
-        return answer(model, scaler, batch, precision)
+        return predict_batch(model, scaler, batch, precision)
 
     def of_part(place: int, index: Tensor) -> Tensor:
-        drawn = draw_for_test(task, data.coords.shape[-2], seed, place)
+        drawn = evaluation_draw(task, data.coords.shape[-2], seed, place)
         batch = data.batch(index).to(device if ask is None else data.targets.device)
         drawn = None if drawn is None else drawn.to(batch.targets.device)
         return task.test(ask or ask_at_once, batch, drawn).cpu()
@@ -93,22 +89,20 @@ def predict(
     try:
         place = data.targets.device if data.offsets is None else "cpu"
         parts = torch.arange(len(data), device=place).split(batch)
-        ahead = ask is None and len(parts) > 1 and fused_parameters(model)
-        if ahead and precision not in _ASKED.setdefault(model, set()):
-            _ASKED[model].add(precision)
-            compile_ahead(lambda: of_part(0, parts[0]), device)
         answers = [of_part(place, index) for place, index in enumerate(parts)]
         return torch.cat(answers) if data.offsets is None else torch.cat(answers, dim=1)[0]
     finally:
         model.train(training)
 
 
-def scores(metric: PerSample, prediction: Float[Tensor, "*form C"], data: FieldData) -> Float[Tensor, "S"]:
+def sample_errors(
+    metric: PerSample, prediction: Float[Tensor, "*form C"], data: FieldData
+) -> Float[Tensor, "S"]:
     """The error of each sample of `data`, for a prediction of all of them as `predict` gives it."""
     batch = data.everything().to(prediction.device)
     prediction = prediction if data.offsets is None else prediction[None]
     if data.spec.masked_outputs:
-        prediction, truth = where_known(prediction, batch.targets)
+        prediction, truth = mask_unknown(prediction, batch.targets)
         batch = batch._replace(targets=truth)
     errors = metric(prediction, batch)
     if errors.shape != (len(data),):
@@ -119,7 +113,7 @@ def scores(metric: PerSample, prediction: Float[Tensor, "*form C"], data: FieldD
     return errors
 
 
-def one_call(task: Task, data: FieldData, device: torch.device, points: int | None = None) -> Batch:
+def probe_batch(task: Task, data: FieldData, device: torch.device, points: int | None = None) -> Batch:
     """What one call of the model sees of the first sample of `data`, or of its first `points` points."""
     kept = None if points is None else [torch.arange(min(points, points_of(data, 0)[0]))]
     batch = data.batch(torch.zeros(1, dtype=torch.int64), kept).to(device)
@@ -127,6 +121,6 @@ def one_call(task: Task, data: FieldData, device: torch.device, points: int | No
     return task.call(batch, None if drawn is None else drawn.to(device))
 
 
-def draw_for_test(task: Task, points: int, seed: int, place: int) -> Tensor | None:
+def evaluation_draw(task: Task, points: int, seed: int, place: int) -> Tensor | None:
     """What is drawn for one batch of a test: the same whenever it is asked."""
     return task.draw(points, seed, IN_TEST, place)

@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from linearno.core.atomic_io import read_json
-from linearno.core.config import yaml_values
+from linearno.core.config import read_yaml_values
 from linearno.core.errors import UserError
 
 
@@ -16,7 +16,7 @@ def unfinished(folder: Path, *, extended: bool = False) -> str | None:
     config, model = folder / "config.yaml", folder / "model.json"
     if not config.exists() or (model.exists() and not extended):
         return None
-    training = yaml_values(config).get("training")
+    training = read_yaml_values(config).get("training")
     epochs = training.get("epochs") if isinstance(training, dict) else None
     done = _epochs_done(folder)
     if model.exists() and (not done or done == epochs):

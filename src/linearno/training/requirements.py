@@ -22,7 +22,7 @@ from linearno.nn.protocol import (
 from linearno.ops import backend
 from linearno.training.config import TrainingConfig
 from linearno.training.losses import make_loss
-from linearno.training.predict import call_arguments, one_call
+from linearno.training.predict import call_arguments, probe_batch
 from linearno.training.tasks import Completion, Task
 
 
@@ -99,7 +99,7 @@ def require_output(
     One sample, on the model's device, without kernels; nothing of the model or of the random state changes.
     """
     device = next(model.parameters(), train.coords).device
-    call = one_call(task, train, device, config.points)
+    call = probe_batch(task, train, device, config.points)
     coords, inputs = scaler.coords.encode(call.coords), scaler.encode_inputs(call.inputs)
     training, devices = model.training, [device] if device.type == "cuda" else []
     model.eval()

@@ -14,8 +14,8 @@ from linearno.ops.side_streams import weights_beside
 from linearno.training.config import TrainingConfig
 from linearno.training.losses import Loss
 from linearno.training.optimizer import apply_gradients
-from linearno.training.parallel import Share
-from linearno.training.predict import answer
+from linearno.training.parallel import BatchShard
+from linearno.training.predict import predict_batch
 from linearno.training.tasks import Drawn, Task
 
 
@@ -26,7 +26,7 @@ def train_step(
     loss_fn: Loss,
     optimizer: Optimizer,
     config: TrainingConfig,
-    share: Share | None = None,
+    share: BatchShard | None = None,
     task: Task | None = None,
     drawn: Sequence[Drawn] | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
@@ -38,7 +38,7 @@ def train_step(
     task = task or Task()
 
     def ask(batch: Batch) -> Tensor:
-        return answer(model, scaler, batch, config.precision)
+        return predict_batch(model, scaler, batch, config.precision)
 
     optimizer.zero_grad(set_to_none=True)
     samples = sum(batch.size for batch in batches)

@@ -17,9 +17,8 @@ from linearno.data.field_data import FieldData
 from linearno.data.point_sampling import draw_points, points_of
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
-from linearno.nn.protocol import capturable, fused_parameters
+from linearno.nn.protocol import capturable
 from linearno.ops import Casts, sharded
-from linearno.ops.precompile import compile_ahead
 from linearno.training import parallel
 from linearno.training.config import TrainingConfig
 from linearno.training.flat_adam import FlatAdam
@@ -46,11 +45,11 @@ class Recorded(NamedTuple):
 class Engine:
     """Calls of `step(index)` train on the samples at `index` and write loss and gradient norm into the state.
 
-    The kernels of a step of our models are compiled together, before the first one. The first steps of a run
-    are eager ones. Then, if `config.capture` allows it, the step is captured, for a shorter last batch of an
-    epoch by itself: the same kernels on the same memory, so the two ways agree to rounding. Steps that
-    several processes share stay eager, and so do batches of packed or drawn points, whose `index` is read on
-    the host. Whatever the host decides (the learning rate, the place of the loss) stays outside.
+    The first steps of a run are eager, so that kernels are compiled and libraries allocate their workspaces.
+    Then, if `config.capture` allows it, the step is captured, for a shorter last batch of an epoch by itself:
+    the same kernels on the same memory, so the two ways agree to rounding. Steps that several processes share
+    stay eager, and so do batches of packed or drawn points, whose `index` is read on the host. Whatever the
+    host decides (the learning rate, the place of the loss) stays outside.
     """
 
     def __init__(
@@ -62,14 +61,13 @@ class Engine:
         config: TrainingConfig,
         seed: int = 0,
         task: Task | None = None,
-        among: parallel.Layout | None = None,
+        among: parallel.ProcessGrid | None = None,
     ):
         self.state, self.scaler, self.data, self.loss, self.config = state, scaler, data, loss, config
-        self.seed, self.task, self.among = seed, task or Task(), among or parallel.layout()
+        self.seed, self.task, self.among = seed, task or Task(), among or parallel.process_grid()
         cuda, alone = state.device.type == "cuda", parallel.size() == 1
         fused = cuda and alone and isinstance(state.optimizer, FlatAdam)
         self.capture = fused and config.capture and capturable(state.model)
-        self.ahead = fused and fused_parameters(state.model)
         self.by_host = data.ragged or config.points is not None
         surface = data.surface if config.keep_surface else None
         self._on_host = replace(data, surface=None if surface is None else surface.cpu())
@@ -117,7 +115,7 @@ class Engine:
         """
         state = self.state
         self._times.append(time.perf_counter())
-        parallel.own_randomness(self.seed, state.total_steps)
+        parallel.seed_rank(self.seed, state.total_steps)
         for count, drawn in enumerate(self._draws(len(index)), start=1):
             if isinstance(state.optimizer, FlatAdam):
                 state.optimizer.prepare()
@@ -159,8 +157,6 @@ class Engine:
             self._recorded.clear()  # they write to memory that the weights have left
             self._done.clear()
         if not self.capture or self._done.total() < WARM_UP or not self._done[samples]:
-            if self.ahead and not self._done:
-                compile_ahead(lambda: self._change(index, drawn), self.state.device)
             self._done[samples] += 1
             return lambda: self._eager(index, drawn)
         if samples not in self._recorded:
@@ -176,11 +172,11 @@ class Engine:
 
     def _change(self, index: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
         state, config = self.state, self.config
-        share = parallel.share(index, self.among)
+        share = parallel.shard_batch(index, self.among)
         batches = [self._batch(part) for part in share.parts(config.batch)]
         own: list[Drawn] = [drawn] * len(batches)
         if drawn is not None and self.task.draws_each:
-            own = list(parallel.share(drawn, self.among).parts(config.batch))
+            own = list(parallel.shard_batch(drawn, self.among).parts(config.batch))
         with self.casts.lent() if self.casts else nullcontext(), sharded(self.among.group):
             return train_step(
                 state.model,

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy import ndarray
 
-from linearno.core.atomic_io import alone_in, writable_folder, write_json
-from linearno.core.device import describe, resolve_device
+from linearno.core.atomic_io import folder_lock, writable_folder, write_json
+from linearno.core.device import device_name, resolve_device
 from linearno.core.errors import SampleError, UserError, did_you_mean
 from linearno.core.randomness import numpy_generator
 from linearno.data.benchmark import Generate
@@ -165,7 +165,7 @@ def _start(recipe: Recipe, plan: Plan, device: str) -> Progress:
 def _folder(root: Path) -> Iterator[None]:
     """Hold `root`, made if need be; after an error, folders that were made here and are empty go again."""
     new = [path for path in (root, *root.parents) if not os.path.exists(path)]
-    with alone_in(writable_folder(root)):
+    with folder_lock(writable_folder(root)):
         try:
             yield
         except BaseException:
@@ -185,7 +185,7 @@ def _place(recipe: Recipe, name: str) -> torch.device:
 
 def _words(device: torch.device) -> str:
     """The device as the card names it; the number of threads is nothing to a set."""
-    return "cpu" if device.type == "cpu" else describe(device)
+    return "cpu" if device.type == "cpu" else device_name(device)
 
 
 def _arrays(root: Path, plan: Plan, shapes: dict[str, tuple[int, ...]]) -> Arrays:
@@ -324,7 +324,7 @@ def _make(make: MakeBatch, root: Path, plan: Plan, device: torch.device, batch: 
         raise _Unsolvable(f"{_name(batch)}: {error}") from None
     except torch.OutOfMemoryError:
         raise UserError(
-            f"{_name(batch)}: {describe(device)} has too little free memory to solve {len(batch)} at once; "
+            f"{_name(batch)}: {device_name(device)} has too little memory to solve {len(batch)} at once; "
             "wait until others leave it, or use --device cpu"
         ) from None
     for field, stack in fields.items():

@@ -17,7 +17,7 @@ from linearno.data import Batch
 from linearno.inference.bundle import Bundle
 from linearno.inference.export.io_signature import ports_of
 from linearno.ops import backend
-from linearno.training.predict import answer
+from linearno.training.predict import predict_batch
 
 Fields = dict[str, Tensor]
 TRACED = {"batch": 2, "points": 37, "observations": 19}  # no two alike, and none of them 1
@@ -54,7 +54,7 @@ class Surrogate(nn.Module):
             points=asked.get("points"),
             time=asked.get("time"),
         )
-        told = answer(self.model, self.scaler, question, "fp32")
+        told = predict_batch(self.model, self.scaler, question, "fp32")
         return {port.name: told[..., channel] for channel, port in enumerate(self.gives)}
 
     def question(self, sizes: Mapping[str, int], seed: int = 0) -> Fields:

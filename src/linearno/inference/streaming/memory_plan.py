@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import torch
 
-from linearno.core.byte_sizes import free_disk, free_memory, in_words, to_bytes
+from linearno.core.byte_sizes import format_bytes, free_disk, free_memory, parse_bytes
 from linearno.core.device import Precision
 from linearno.core.errors import UserError, did_you_mean
 from linearno.metrics.cost import flops
@@ -48,10 +48,10 @@ class Plan:
 
     def __str__(self) -> str:
         kept = "made again in each pass" if self.keep == "recompute" else f"kept {WHERE[self.keep]}"
-        size = "" if self.keep == "recompute" else f", {in_words(self.kept_bytes)}"
+        size = "" if self.keep == "recompute" else f", {format_bytes(self.kept_bytes)}"
         return (
             f"{self.points:,} points, {self.chunk:,} at a time in {self.passes} passes; features {kept}{size}"
-            f"; about {in_words(self.bytes)} of memory, {self.flops / 1e12:.3g} TFLOP"
+            f"; about {format_bytes(self.bytes)} of memory, {self.flops / 1e12:.3g} TFLOP"
         )
 
 
@@ -85,7 +85,7 @@ def plan(
     weight = next(model.parameters())
     kept_type = torch.bfloat16 if precision == "bf16" else weight.dtype
     blank = Plan(points, samples, len(model.point_blocks), 0, "recompute", kept_type, 0, 0, 0)
-    room, least = min(to_bytes(memory), free_memory(weight.device)), min(points, SMALLEST)
+    room, least = min(parse_bytes(memory), free_memory(weight.device)), min(points, SMALLEST)
     tried = [_fitted(model, blank, way, room, chunk) for way in _ways(keep, weight.device.type)]
     for enough in (WORKABLE, least):
         for found in tried:
@@ -93,13 +93,13 @@ def plan(
                 return found
     if len(tried) == 1 and tried[0].kept_bytes > _room_elsewhere(tried[0].keep, weight.device):
         raise UserError(
-            f"keep={keep!r} needs {in_words(tried[0].kept_bytes)} {WHERE[tried[0].keep]}, where there are "
-            f"{in_words(_room_elsewhere(tried[0].keep, weight.device))}; give keep='recompute'"
+            f"keep={keep!r} needs {format_bytes(tried[0].kept_bytes)} {WHERE[tried[0].keep]}, where there are"
+            f" {format_bytes(_room_elsewhere(tried[0].keep, weight.device))}; give keep='recompute'"
         )
     need = min(_bytes(model, replace(found, chunk=least)) for found in tried)
     raise UserError(
-        f"memory={in_words(room)} is too little: {least} points at a time"
-        f"{'' if keep == 'auto' else f' with keep={keep!r}'} need about {in_words(need)}; give more"
+        f"memory={format_bytes(room)} is too little: {least} points at a time"
+        f"{'' if keep == 'auto' else f' with keep={keep!r}'} need about {format_bytes(need)}; give more"
         f"{'' if keep in ('auto', 'recompute') else ', or keep=recompute'}"
     )
 
