@@ -18,7 +18,7 @@ from linearno.report.run_folder import read_run
 from tests.commands import linearno
 
 SPEC = FieldSpec(
-    coords=("x", "y"), inputs=("a",), outputs=("u", "v"), units={"u": "m"}, scaled=("inputs", "outputs")
+    coords=("x", "y"), inputs=("a",), outputs=("u", "v"), units={"u": "m"}, standardised=("inputs", "outputs")
 )
 SETTINGS = {
     "recipe": "discs/linearno",

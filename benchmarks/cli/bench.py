@@ -210,7 +210,7 @@ def step_case(name: str) -> StepCase:
         inputs=tuple(f"input_{i}" for i in range(published.inputs)),
         outputs=tuple(f"output_{i}" for i in range(frames * published.outputs)),
         grid=published.settings["linearno"].get("grid"),
-        scaled=("inputs", "outputs") if frames == 1 else (),
+        standardised=("inputs", "outputs") if frames == 1 else (),
     )
     with torch.device("meta"):
         sizes = build("linearno", published).cost_shape(published.points)

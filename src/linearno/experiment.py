@@ -148,7 +148,7 @@ def warm_start(bundle: Bundle, folder: Path) -> Bundle:
     log.info("init_from: %d of %d tensors come from %s", len(taken), len(ours), folder)
     for name in sorted(ours.keys() - taken.keys())[:5]:
         log.info("init_from: %s starts afresh", name)
-    parts = ("coords", "inputs", "outputs", "scaled")
+    parts = ("coords", "inputs", "outputs", "standardised")
     if all(getattr(source.asked, part) == getattr(bundle.asked, part) for part in parts):
         bundle.scaler.load_state_dict(source.scaler.state_dict())
         log.info("init_from: the scaling of %s is kept", folder)
@@ -208,7 +208,7 @@ def open_run(folder: Path) -> RunConfig:
 def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) -> dict[str, Any]:
     """Score the test split in physical units, one value per sample; write the numbers and the cases."""
     test, task = splits.test, config.task
-    if bundle.spec.scaled != test.spec.scaled:
+    if bundle.spec.standardised != test.spec.standardised:
         raise UserError(f"{folder} does not know the scaling of its data: import its weights with --data")
     began = time.perf_counter()
     predictions = bundle.answer(test, batch=config.training.eval_batch)

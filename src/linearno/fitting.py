@@ -185,7 +185,7 @@ def _spec(parts: Mapping[str, Tensor], grid: tuple[int, ...] | None) -> FieldSpe
             "inputs": names("input", "inputs"),
             "outputs": names("output", "targets"),
             "grid": grid,
-            "scaled": ("coords", "inputs", "outputs"),
+            "standardised": ("coords", "inputs", "outputs"),
         }
     )
 

@@ -53,9 +53,9 @@ def _unscaled(config: RunConfig) -> Bundle:
     if find is None:
         raise UserError(f"the fields of {config.data.name} are known from its files only: give --data FOLDER")
     layout = find(config.data)
-    parts = {part: getattr(layout.spec, part) for part in layout.spec.scaled}
+    parts = {part: getattr(layout.spec, part) for part in layout.spec.standardised}
     units = layout.spec.units | {name: UNSCALED for names in parts.values() for name in names}
-    spec = layout.spec.model_copy(update={"scaled": (), "units": units})
+    spec = layout.spec.model_copy(update={"standardised": (), "units": units})
     return make_bundle(config, layout._replace(spec=spec), Scaler.blank(config.task.spec(spec)))
 
 

@@ -43,7 +43,9 @@ def case():
     settings = {"width": 12, "depth": 2, "heads": 2, "slices": 5, "stem": "conv", "merge_layers": 2}
     return StepCase(
         name="tiny",
-        spec=FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",), grid=(5, 6), scaled=("outputs",)),
+        spec=FieldSpec(
+            coords=("x", "y"), inputs=("a",), outputs=("u",), grid=(5, 6), standardised=("outputs",)
+        ),
         points=30,
         model=MODELS["linearno"].config.make(settings),
         training=TrainingConfig(batch=2, weight_decay=0.5, loss=LossConfig(gradient_weight=0.1)),

@@ -25,7 +25,7 @@ from examples import own_data  # noqa: E402 (the example imports pyvista)
 
 
 def test_a_model_of_arrays_finds_its_inputs_on_a_mesh_by_their_names(tmp_path):
-    spec = FieldSpec(coords=("x", "y"), inputs=("p",), outputs=("q", "T"), scaled=("inputs",))
+    spec = FieldSpec(coords=("x", "y"), inputs=("p",), outputs=("q", "T"), standardised=("inputs",))
     samples = Batch(torch.rand(2, 30, 2), torch.rand(2, 30, 1), torch.rand(2, 30, 2))
     model = LinearNO(coords=2, inputs=1, outputs=2, width=8, depth=1, heads=2, slices=4)
     Bundle(model, Scaler.fit(spec, samples), spec, None, "elasticity/linearno", 0).save(tmp_path / "run")

@@ -57,7 +57,7 @@ def test_points_run_outwards_and_then_around_the_airfoil_with_the_mach_number_th
         assert train.targets[1, k].item() == q[1, 4, i, j]
     assert (train.coords.shape, train.inputs, test.targets.shape) == ((3, POINTS, 2), None, (2, POINTS, 1))
     assert (train.spec.coords, train.spec.inputs, train.spec.outputs) == (("x", "y"), (), ("mach",))
-    assert (train.spec.grid, train.spec.scaled) == ((45, 11), ())
+    assert (train.spec.grid, train.spec.standardised) == ((45, 11), ())
     assert "seed 1, resolution 45" in source
 
 

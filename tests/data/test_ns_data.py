@@ -90,7 +90,7 @@ def test_first_frames_are_inputs_and_later_ones_targets_at_points_whose_x_varies
     assert (train.inputs.shape, test.targets.shape) == ((3, 64, 10), (2, 64, 10))
     assert train.spec.inputs == tuple(f"w{t}" for t in range(1, 11))
     assert train.spec.outputs == tuple(f"w{t}" for t in range(11, 21))
-    assert (train.spec.grid, train.spec.scaled) == ((8, 8), ())
+    assert (train.spec.grid, train.spec.standardised) == ((8, 8), ())
     assert "seed 0, resolution 16, rk4" in source
 
 

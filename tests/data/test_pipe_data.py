@@ -48,7 +48,7 @@ def test_points_run_across_the_pipe_and_then_along_it_with_the_speed_there(finis
         assert train.targets[1, k].item() == q[1, 0, i, j]
     assert (train.coords.shape, train.inputs, test.targets.shape) == ((3, 81, 2), None, (2, 81, 1))
     assert (train.spec.coords, train.spec.inputs, train.spec.outputs) == (("x", "y"), (), ("ux",))
-    assert (train.spec.grid, train.spec.scaled) == ((9, 9), ("coords", "outputs"))
+    assert (train.spec.grid, train.spec.standardised) == ((9, 9), ("coords", "outputs"))
     assert "seed 0, resolution 9" in source
 
 

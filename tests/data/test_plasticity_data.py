@@ -111,8 +111,8 @@ def test_points_run_down_and_then_leftwards_with_their_frames_side_by_side(finis
     assert (train.targets.shape, test.inputs.shape) == ((3, 44, 80), (2, 44, 1))
     spec = train.spec
     assert (spec.outputs[:5], spec.outputs[-1]) == (("x0", "y0", "ux0", "uy0", "x1"), "uy19")
-    assert (spec.places[:3], len(spec.places)) == (("x0", "y0", "x1"), 40)
-    assert (spec.grid, spec.scaled, spec.unit("x3"), spec.unit("s")) == (
+    assert (spec.position_outputs[:3], len(spec.position_outputs)) == (("x0", "y0", "x1"), 40)
+    assert (spec.grid, spec.standardised, spec.unit("x3"), spec.unit("s")) == (
         (COLUMNS, ROWS),
         ("inputs",),
         "mm",

@@ -7,7 +7,7 @@ import torch
 from linearno.data import Batch, FieldSpec, Scaler
 from linearno.data.scaler import Standardise
 
-SPEC = FieldSpec(coords=("x",), inputs=("a", "b"), outputs=("u",), scaled=("inputs", "outputs"))
+SPEC = FieldSpec(coords=("x",), inputs=("a", "b"), outputs=("u",), standardised=("inputs", "outputs"))
 
 
 def batch(seed: int, samples: int = 7) -> Batch:
@@ -68,15 +68,30 @@ def test_a_blank_scaler_takes_over_a_fitted_one_with_its_state():
 
 
 def test_a_dataset_without_inputs_has_nothing_to_encode():
-    spec = FieldSpec(coords=("x",), outputs=("u",), scaled=("inputs", "outputs"))
+    spec = FieldSpec(coords=("x",), outputs=("u",), standardised=("inputs", "outputs"))
     assert Scaler.fit(spec, batch(0)._replace(inputs=None)).encode_inputs(None) is None
 
 
 def test_outputs_that_are_known_at_some_points_are_scaled_by_those_alone():
-    spec = SPEC.model_copy(update={"partial": ("u",)})
+    spec = SPEC.model_copy(update={"masked_outputs": ("u",)})
     train = batch(0)
     known = torch.rand(train.targets.shape) > 0.3
     scaler = Scaler.fit(spec, train._replace(targets=train.targets.where(known, torch.nan)))
     values = train.targets[known].double()
     torch.testing.assert_close(scaler.outputs.mean.item(), values.mean().item(), rtol=1e-5, atol=0)
     torch.testing.assert_close(scaler.outputs.std.item(), values.std().item(), rtol=1e-5, atol=0)
+
+
+def test_field_descriptions_of_earlier_run_folders_are_read():
+    old = {
+        "coords": ["s", "r"],
+        "outputs": ["x0", "y0"],
+        "scaled": ["outputs"],
+        "places": ["x0", "y0"],
+        "view": [[0, 1], [0, 2]],
+        "partial": ["x0"],
+    }
+    spec = FieldSpec.make(old)
+    assert (spec.standardised, spec.position_outputs) == (("outputs",), ("x0", "y0"))
+    assert (spec.plot_extent, spec.masked_outputs) == (((0, 1), (0, 2)), ("x0",))
+    assert FieldSpec.make(spec.model_dump(mode="json")) == spec

@@ -45,7 +45,7 @@ RINGS = dedent(
     SPEC = FieldSpec(
         coords=("x", "y"),
         outputs=("p", "q"),
-        scaled=("outputs",),
+        standardised=("outputs",),
         aux={"edges": "edge", "normals": "point", "areas": "point", "inflow": "sample"},
     )
 

@@ -12,7 +12,7 @@ from linearno.inference.bundle import Bundle
 from linearno.training import Rollout, Timed
 
 SPEC = FieldSpec(
-    coords=("x", "t"), inputs=("u observed",), outputs=("u",), scaled=("coords", "inputs", "outputs")
+    coords=("x", "t"), inputs=("u observed",), outputs=("u",), standardised=("coords", "inputs", "outputs")
 )
 SMALL = {"width": 24, "depth": 2, "heads": 3, "slices": 5}
 
@@ -165,7 +165,7 @@ def test_a_field_in_time_is_encoded_at_one(surrogate):
 
 
 def test_a_rollout_within_a_given_memory_is_the_same(surrogate):
-    spec = FieldSpec(coords=("x", "t"), inputs=("f1",), outputs=("f2", "f3"), scaled=SPEC.scaled)
+    spec = FieldSpec(coords=("x", "t"), inputs=("f1",), outputs=("f2", "f3"), standardised=SPEC.standardised)
     marching = Bundle(surrogate.model, surrogate.scaler, spec, surrogate.coords, "test", 0, task=Rollout())
     frames = torch.randn(2, 50, 1)
     whole, parts = (marching.predict(frames, steps=4, memory=memory) for memory in (None, "30MB"))

@@ -28,7 +28,11 @@ SIZES = [
     (2, 30_001),
 ]  # samples, points: one, an odd number, more than are traced or fit a block
 DARCY = FieldSpec(
-    coords=("x", "y"), inputs=("coeff",), outputs=("sol",), scaled=ALL, units={"sol": "Pa", "coeff": "m2"}
+    coords=("x", "y"),
+    inputs=("coeff",),
+    outputs=("sol",),
+    standardised=ALL,
+    units={"sol": "Pa", "coeff": "m2"},
 )
 FRAMES = tuple(f"{name}{t}" for t in range(3) for name in ("ux", "uy"))
 
@@ -110,7 +114,7 @@ def test_a_file_answers_in_physical_units_for_any_number_of_points(make, file, r
 
 
 def test_a_field_is_completed_from_any_number_of_observations_at_any_points(tmp_path, monkeypatch):
-    spec = FieldSpec(coords=("x", "t"), inputs=("u observed",), outputs=("u",), scaled=ALL)
+    spec = FieldSpec(coords=("x", "t"), inputs=("u observed",), outputs=("u",), standardised=ALL)
     bundle = bundle_of(CrossLinearNO(coords=2, inputs=1, outputs=1, **SMALL), spec)
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "onnxruntime", None)
@@ -127,7 +131,9 @@ def test_a_field_is_completed_from_any_number_of_observations_at_any_points(tmp_
 
 
 def test_a_model_on_a_grid_keeps_it_and_is_told_the_time(tmp_path):
-    spec = FieldSpec(coords=("s", "r"), inputs=("die",), outputs=FRAMES, grid=(7, 5), scaled=("inputs",))
+    spec = FieldSpec(
+        coords=("s", "r"), inputs=("die",), outputs=FRAMES, grid=(7, 5), standardised=("inputs",)
+    )
     model = LinearNO(coords=2, inputs=1, outputs=2, stem="conv", grid=(7, 5), time=True, **SMALL)
     bundle = bundle_of(model, spec, Timed(channels=2), torch.rand(35, 2))
     path, output = exported(bundle, tmp_path, "onnx")

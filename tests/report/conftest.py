@@ -115,7 +115,7 @@ def write_timed(folder: Path, *, frames: int = 5, seed: int = 0) -> Path:
     units = dict.fromkeys([*names, "die"], "mm")
     change(
         folder / "model.json",
-        spec=spec | {"places": places, "units": units},
+        spec=spec | {"position_outputs": places, "units": units},
         task={"name": "timed", "channels": 3},
     )
     by_frame = (0.05 * np.ones(frames)).tolist()
@@ -161,7 +161,7 @@ def make_card(recipe, grid):
             "outputs": ["sol"],
             "units": {"sol": "Pa", "x": "m", "y": "m"},
             "grid": grid,
-            "scaled": ["inputs", "outputs"],
+            "standardised": ["inputs", "outputs"],
         },
         "precision": "fp32",
         "versions": {"python": "3.11.7", "linearno": "0.1.0", "torch": "2.13.0"},

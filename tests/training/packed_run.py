@@ -8,7 +8,7 @@ from linearno import LinearNO
 from linearno.data import Batch, FieldData, FieldSpec, Scaler
 from linearno.training import LossConfig, TrainingConfig, fit
 
-SPEC = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",), scaled=("inputs", "outputs"))
+SPEC = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",), standardised=("inputs", "outputs"))
 SIZES = (5, 31, 1, 12, 9, 70, 3, 22, 14, 8, 17)
 SOME = TrainingConfig(  # 9 meshes to train on: steps of 4, 4 and 1
     epochs=3, batch=2, accumulate=2, lr=3e-3, ema=0.9, validation=2, points=8, keep_surface=True

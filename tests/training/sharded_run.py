@@ -72,7 +72,9 @@ def streamed(asked, group=None) -> dict[str, torch.Tensor]:
         return {"out": Streamer(lively("transolver"), chunk=5).forward(*asked[:2])}
 
 
-SPEC = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u", "v", "w"), scaled=("inputs", "outputs"))
+SPEC = FieldSpec(
+    coords=("x", "y"), inputs=("a",), outputs=("u", "v", "w"), standardised=("inputs", "outputs")
+)
 RUNS = {
     "mean": TrainingConfig(epochs=2, batch=3, lr=1e-2, validation=2, loss=LossConfig(reduction="mean")),
     "recompute": TrainingConfig(epochs=2, batch=4, lr=1e-2, validation=2, recompute=True),

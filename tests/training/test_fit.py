@@ -231,8 +231,8 @@ def test_with_a_scaled_loss_training_does_not_depend_on_units(tmp_path, partial)
     fields = torch.randn(6, 20, 2)
     if partial:
         fields[:, 5:, 1] = torch.nan  # known at a few points
-    spec = FieldSpec(coords=("x", "y"), outputs=("u", "v"), scaled=("outputs",))
-    spec = spec.model_copy(update={"partial": ("v",) if partial else ()})
+    spec = FieldSpec(coords=("x", "y"), outputs=("u", "v"), standardised=("outputs",))
+    spec = spec.model_copy(update={"masked_outputs": ("v",) if partial else ()})
     config = TrainingConfig(epochs=4, batch=3, schedule="constant", loss=LossConfig(scaled=True))
     coords, losses = torch.rand(20, 2), []
     for unit in (1.0, 1e5):

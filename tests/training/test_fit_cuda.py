@@ -41,7 +41,7 @@ def test_no_step_waits_for_the_device(tmp_path, monkeypatch, precision, capture)
 
 def losses_of(folder, model, **changes):
     """Losses by epoch of a run on a small Darcy-like set, whose last batches are ragged."""
-    spec = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",), grid=(9, 8), scaled=("outputs",))
+    spec = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",), grid=(9, 8), standardised=("outputs",))
     generator = torch.Generator().manual_seed(1)
     coords, inputs = (torch.rand(shape, generator=generator) for shape in ((72, 2), (14, 72, 1)))
     data = FieldData(spec, coords, inputs, 1 + inputs.square() * coords[:, :1])

@@ -37,7 +37,7 @@ def test_a_prediction_has_no_dropout_and_leaves_the_mode_as_it_was():
 
 
 def test_coordinates_are_encoded_and_may_differ_between_samples_and_inputs_be_absent():
-    spec = SPEC.model_copy(update={"inputs": (), "scaled": ("coords",), "grid": None})
+    spec = SPEC.model_copy(update={"inputs": (), "standardised": ("coords",), "grid": None})
     coords = 5 + torch.rand(3, 6, 2)
     data = FieldData(spec, coords, None, torch.rand(3, 6, 1))
 

@@ -110,7 +110,7 @@ def test_a_rollout_of_several_channels_keeps_them_together():
 
 
 def test_a_scaler_of_frames_takes_its_statistics_from_every_step():
-    spec = FRAMES.model_copy(update={"scaled": ("inputs", "outputs")})
+    spec = FRAMES.model_copy(update={"standardised": ("inputs", "outputs")})
     batch = trajectories()
     asked = Rollout().spec(spec)
     scaler = Scaler.fit(asked, Rollout().example(batch, asked))
@@ -123,7 +123,7 @@ def test_a_scaler_of_frames_takes_its_statistics_from_every_step():
 def clock(frames: int = 5, samples: int = 6, points: int = 9) -> FieldData:
     """Frames of two channels that a network of the time can learn."""
     names = tuple(f"{name}{frame}" for frame in range(frames) for name in "uv")
-    spec = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=names, scaled=("inputs",))
+    spec = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=names, standardised=("inputs",))
     generator = torch.Generator().manual_seed(0)
     coords = torch.rand(points, 2, generator=generator)
     inputs = torch.rand(samples, points, 1, generator=generator)
@@ -182,7 +182,7 @@ def test_a_timed_test_gives_every_frame_in_its_place_and_never_sees_the_targets(
 
 def test_a_scaler_of_timed_outputs_takes_its_statistics_from_every_frame():
     data, task = clock(), Timed(channels=2)
-    asked = task.spec(data.spec.model_copy(update={"scaled": ("inputs", "outputs")}))
+    asked = task.spec(data.spec.model_copy(update={"standardised": ("inputs", "outputs")}))
     scaler = Scaler.fit(asked, task.example(data.everything(), asked))
     assert asked.outputs == ("u0", "v0")
     torch.testing.assert_close(scaler.outputs.mean[0], data.targets[..., ::2].mean())

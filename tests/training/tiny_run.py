@@ -15,7 +15,9 @@ from linearno.data.sample import FieldSpec
 from linearno.data.scaler import Scaler
 from linearno.training import Interrupted, LossConfig, TrainingConfig, fit
 
-SPEC = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",), grid=(4, 5), scaled=("inputs", "outputs"))
+SPEC = FieldSpec(
+    coords=("x", "y"), inputs=("a",), outputs=("u",), grid=(4, 5), standardised=("inputs", "outputs")
+)
 CPU = torch.device("cpu")
 EVERYTHING = TrainingConfig(  # 11 samples to train on: steps of 4, 4 and 3
     epochs=5, batch=2, accumulate=2, lr=3e-3, ema=0.9, validation=2, loss=LossConfig(gradient_weight=0.1)

@@ -88,7 +88,7 @@ def airfoil_layout(cfg: AirfoilConfig, stored: int = RESOLUTION) -> Layout:
     """Of samples stored with so many nodes along airfoil and wake."""
     require_stride(cfg.stride, stored, stored // UNIT)
     grid = tuple((size - 1) // cfg.stride + 1 for size in grid_shape(stored))
-    return Layout(FieldSpec(coords=("x", "y"), outputs=("mach",), grid=grid, view=VIEW))
+    return Layout(FieldSpec(coords=("x", "y"), outputs=("mach",), grid=grid, plot_extent=VIEW))
 
 
 def _require_shape(array: Stored, arrays: list[Stored]) -> None:

@@ -74,7 +74,7 @@ def darcy_layout(cfg: DarcyConfig, stored: int = RESOLUTION) -> Layout:
         inputs=("coeff",),
         outputs=("sol",),
         grid=(side, side),
-        scaled=("inputs", "outputs"),
+        standardised=("inputs", "outputs"),
     )
     return Layout(spec, unit_square(side))
 

@@ -70,7 +70,7 @@ def open_elasticity(cfg: ElasticityConfig) -> Splits:
 
 
 def elasticity_layout(cfg: ElasticityConfig) -> Layout:
-    return Layout(FieldSpec(coords=("x", "y"), outputs=("stress",), scaled=("outputs",)))
+    return Layout(FieldSpec(coords=("x", "y"), outputs=("stress",), standardised=("outputs",)))
 
 
 def _arrays(root: Path, source: Source) -> tuple[list[Stored], str]:

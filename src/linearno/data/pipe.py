@@ -83,7 +83,7 @@ def pipe_layout(cfg: PipeConfig, stored: int = RESOLUTION) -> Layout:
     require_stride(cfg.stride, stored, stored - 1)
     side = (stored - 1) // cfg.stride + 1
     return Layout(
-        FieldSpec(coords=("x", "y"), outputs=("ux",), grid=(side, side), scaled=("coords", "outputs"))
+        FieldSpec(coords=("x", "y"), outputs=("ux",), grid=(side, side), standardised=("coords", "outputs"))
     )
 
 

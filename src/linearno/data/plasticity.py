@@ -102,8 +102,8 @@ def plasticity_layout(cfg: PlasticityConfig, columns: int = PUBLISHED_NODES, fra
         outputs=tuple(names),
         units=dict.fromkeys((die, *names), "mm"),
         grid=(columns, rows_of(columns)),
-        scaled=("inputs",),
-        places=tuple(name for name in names if name[0] in "xy"),
+        standardised=("inputs",),
+        position_outputs=tuple(name for name in names if name[0] in "xy"),
     )
     return Layout(spec, unit_block(columns, rows_of(columns), scrambled=cfg.coords == "scrambled"))
 

@@ -14,23 +14,51 @@ from torch import Tensor
 from linearno.core.config import Config
 
 Part = Literal["coords", "inputs", "outputs"]
-AuxKind = Literal["point", "sample", "edge"]  # what an auxiliary field has a row for
+AuxKind = Literal["point", "sample", "edge"]  # what an auxiliary field has one row for
+
+RENAMED_FIELDS = {  # in bundles and run folders of version 0.1 → name since then
+    "scaled": "standardised",
+    "places": "position_outputs",
+    "view": "plot_extent",
+    "partial": "masked_outputs",
+}
 
 
 class FieldSpec(Config):
-    """What a dataset holds: a model is sized from it, a bundle carries it, a picture is labelled by it."""
+    """Names, units and roles of the fields of a data set; sizes a model, saved in its bundle, labels plots.
+
+    Args:
+        coords: names of the X coordinates.
+        inputs: names of the input channels; empty if the geometry is the only input.
+        outputs: names of the predicted channels.
+        units: unit of each field by name; fields without an entry are dimensionless.
+        grid: (rows, columns[, layers]) if the points form a structured grid in C order.
+        standardised: parts scaled to mean 0 and deviation 1 with statistics of the training split.
+        position_outputs: outputs that are the positions of the points, X names for each frame.
+        plot_extent: (lower, upper) bounds of each coordinate in plots; all points if None.
+        vectors: components of vector fields, {vector: (channel, …)}.
+        masked_outputs: outputs that are known at some points only and NaN at the others.
+        aux: kind of each auxiliary field: normals, areas ("point"), inflow ("sample"), edges ("edge").
+    """
 
     coords: tuple[str, ...]
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...]
-    units: dict[str, str] = Field(default={})  # name → unit; a name without one is dimensionless
-    grid: tuple[PositiveInt, ...] | None = None  # (rows, columns[, layers]); points in C order
-    scaled: tuple[Part, ...] = ()  # which parts are standardised with statistics of the training split
-    places: tuple[str, ...] = ()  # outputs that say where the points are, two or three for each frame
-    view: tuple[tuple[float, float], ...] | None = None  # bounds of each coordinate in pictures; all of it
-    vectors: dict[str, tuple[str, ...]] = Field(default={})  # fields of several channels, by name
-    partial: tuple[str, ...] = ()  # outputs that are known at some points only; NaN at the others
-    aux: dict[str, AuxKind] = Field(default={})  # fields beyond inputs and outputs: normals, areas, edges …
+    units: dict[str, str] = Field(default={})
+    grid: tuple[PositiveInt, ...] | None = None
+    standardised: tuple[Part, ...] = ()
+    position_outputs: tuple[str, ...] = ()
+    plot_extent: tuple[tuple[float, float], ...] | None = None
+    vectors: dict[str, tuple[str, ...]] = Field(default={})
+    masked_outputs: tuple[str, ...] = ()
+    aux: dict[str, AuxKind] = Field(default={})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_former_names(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {RENAMED_FIELDS.get(name, name): value for name, value in values.items()}
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> "FieldSpec":
@@ -41,12 +69,12 @@ class FieldSpec(Config):
 
     @property
     def points(self) -> int | None:
-        """N where a grid fixes it."""
+        """Number of points N of the grid; None without a grid."""
         return prod(self.grid) if self.grid else None
 
     @property
     def fields(self) -> dict[str, tuple[str, ...]]:
-        """What the outputs are: a vector with its channels, or a channel that stands for itself."""
+        """Output fields by name, with their channels: (x, y, …) of a vector, (name,) of a scalar."""
         whole = {name: parts for name, parts in self.vectors.items() if set(parts) <= set(self.outputs)}
         inside = {channel: name for name, parts in whole.items() for channel in parts}
         names = dict.fromkeys(inside.get(channel, channel) for channel in self.outputs)

@@ -55,12 +55,12 @@ class Scaler(nn.Module):
 
     @classmethod
     def fit(cls, spec: FieldSpec, train: Batch) -> "Scaler":
-        """Fit the parts that `spec.scaled` names on a batch that holds the whole training split."""
+        """Fit the parts that `spec.standardised` names on a batch that holds the whole training split."""
 
         def part(name: Part, values: Tensor | None, channels: int) -> Standardise:
-            if name not in spec.scaled or values is None:
+            if name not in spec.standardised or values is None:
                 return Standardise.identity(channels)
-            return Standardise.fit(values, partial=name == "outputs" and bool(spec.partial))
+            return Standardise.fit(values, partial=name == "outputs" and bool(spec.masked_outputs))
 
         return cls(
             part("coords", train.coords, len(spec.coords)),

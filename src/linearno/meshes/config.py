@@ -112,9 +112,9 @@ class CasesConfig(DataConfig):
                 "inputs": [channel for field in given for channel in fields[field]],
                 "outputs": [channel for field in self.targets for channel in fields[field]],
                 "units": units,
-                "scaled": ("coords", "inputs", "outputs"),
+                "standardised": ("coords", "inputs", "outputs"),
                 "vectors": {field: channels for field, channels in fields.items() if channels != (field,)},
-                "partial": [channel for field in self.surface_targets for channel in fields[field]],
+                "masked_outputs": [channel for field in self.surface_targets for channel in fields[field]],
             }
         )
 

@@ -79,7 +79,7 @@ def shown_channels(run: Run) -> list[int]:
     spec = run.cases.spec
     if isinstance(run.task, Rollout):
         return [0]
-    fields = [k for k, name in enumerate(spec.outputs[: run.task.frame]) if name not in spec.places]
+    fields = [k for k, name in enumerate(spec.outputs[: run.task.frame]) if name not in spec.position_outputs]
     return fields[:MOST_CHANNELS] or [0]
 
 
@@ -141,7 +141,7 @@ def field_case(found: Cases, place: int, channel: int) -> Case:
         grid=spec.grid,
         observed=None if found.observed is None else found.observed[place],
         over_time=len(spec.coords) == 2 and any(axis in TIME for axis in spec.coords),
-        view=spec.view,
+        view=spec.plot_extent,
     )
 
 
@@ -177,9 +177,11 @@ def _left_out(found: Cases) -> str:
 def _axes(found: Cases) -> tuple[str, ...]:
     """Names of the coordinates, or of the places of points that move."""
     spec = found.spec
-    if not spec.places:
+    if not spec.position_outputs:
         return tuple(quantity(axis, spec.unit(axis)) for axis in spec.coords)
-    return tuple(quantity(_field(name), spec.unit(name)) for name in spec.places[: len(spec.coords)])
+    return tuple(
+        quantity(_field(name), spec.unit(name)) for name in spec.position_outputs[: len(spec.coords)]
+    )
 
 
 def _field(name: str) -> str:

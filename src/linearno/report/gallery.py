@@ -94,7 +94,7 @@ def _pictures(shown: Shown, run: Run) -> list[Markup]:
         return []
     frame = " Last frame." if has_frames(run) else ""
     where = ""
-    if run.cases is not None and run.cases.spec.places:
+    if run.cases is not None and run.cases.spec.position_outputs:
         where = " Points are drawn where they are, or are predicted to be; those far off are not seen."
     still = picture(
         figure,

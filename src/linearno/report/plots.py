@@ -158,7 +158,7 @@ def slices(run: Run) -> Markup | None:
 
 def _maps(run: str, found: Cases, letter: str, dominant: ndarray, weights: ndarray, verb: str) -> Markup:
     coords, grid = found.points(min(1, len(found.coords) - 1)), found.spec.grid
-    view = found.spec.view
+    view = found.spec.plot_extent
     layers, heads, _ = weights.shape
     side = "from" if verb == "reads" else "to"
     whose = f"of every head and layer of {run}"

@@ -57,9 +57,9 @@ class Cases:
 
     def places(self, values: Fields, place: int) -> Float[ndarray, "N T X"] | None:
         """Where the points of a case are in each frame, if the outputs tell: by `values` of these."""
-        if not self.spec.places:
+        if not self.spec.position_outputs:
             return None
-        channels = [self.spec.outputs.index(name) for name in self.spec.places]
+        channels = [self.spec.outputs.index(name) for name in self.spec.position_outputs]
         return values[place][:, channels].reshape(len(values[place]), -1, len(self.spec.coords))
 
     def points(self, place: int) -> Float[ndarray, "N X"]:

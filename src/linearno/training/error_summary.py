@@ -42,5 +42,5 @@ def mean_field_error(splits: Splits, metric: PerSample = relative_l2) -> float:
     Meshes of different sizes have no mean field: there it is the mean of each channel over all points.
     """
     targets = splits.train.targets
-    mean = targets.nanmean(dim=0) if splits.train.spec.partial else targets.mean(dim=0)
+    mean = targets.nanmean(dim=0) if splits.train.spec.masked_outputs else targets.mean(dim=0)
     return sample_errors(metric, mean.expand_as(splits.test.targets), splits.test).mean().item()

@@ -83,7 +83,7 @@ def fit(
             config.loss,
             train.spec.grid,
             channel_scale(scaler, fitted).to(device) if config.loss.scaled else None,
-            partial=bool(train.spec.partial),
+            partial=bool(train.spec.masked_outputs),
             own=loss,
         ),
         metric=metric,
@@ -105,7 +105,7 @@ def checkpoint_settings(seed: int, config: TrainingConfig) -> dict[str, Any]:
 
 def channel_scale(scaler: Scaler, data: FieldData) -> Tensor:
     """The deviation of each channel; less of one that is known at few points, so that it counts as much."""
-    if not data.spec.partial:
+    if not data.spec.masked_outputs:
         return scaler.outputs.std
     known = (~data.targets.isnan()).to(scaler.outputs.std).flatten(0, -2).mean(dim=0)
     return scaler.outputs.std * known.sqrt()

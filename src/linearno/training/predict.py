@@ -101,7 +101,7 @@ def sample_errors(
     """The error of each sample of `data`, for a prediction of all of them as `predict` gives it."""
     batch = data.everything().to(prediction.device)
     prediction = prediction if data.offsets is None else prediction[None]
-    if data.spec.partial:
+    if data.spec.masked_outputs:
         prediction, truth = mask_unknown(prediction, batch.targets)
         batch = batch._replace(targets=truth)
     errors = metric(prediction, batch)

@@ -114,7 +114,7 @@ class Rollout(Task):
         return spec.model_copy(update={"outputs": spec.outputs[: self.channels]})
 
     def example(self, data: Batch, spec: FieldSpec) -> Batch:
-        return self.windows(data) if spec.scaled else data
+        return self.windows(data) if spec.standardised else data
 
     def windows(self, batch: Batch) -> Batch:
         """Every step of a rollout with the true frames before it: (B, T) of them as one batch."""
@@ -179,10 +179,10 @@ class Timed(Task):
                 f"task=timed: {len(spec.outputs)} outputs are not frames of {self.channels} channels, two or "
                 "more; set task.channels, or take data that change in time"
             )
-        return spec.model_copy(update={"outputs": spec.outputs[: self.channels], "places": ()})
+        return spec.model_copy(update={"outputs": spec.outputs[: self.channels], "position_outputs": ()})
 
     def example(self, data: Batch, spec: FieldSpec) -> Batch:
-        return self.every_frame(data) if "outputs" in spec.scaled else data
+        return self.every_frame(data) if "outputs" in spec.standardised else data
 
     def draws(self, targets: tuple[int, ...], *place: int) -> Draws:
         """In each row a frame for every sample; in the rows together each sample has all its frames."""
@@ -237,9 +237,9 @@ class Completion(Task):
             raise UserError(f"task=completion observes the outputs; these data also have {spec.inputs}")
         if spec.points is not None:
             observed_count(spec.points, self.ratio)
-        scaled = (*spec.scaled, "inputs") if "outputs" in spec.scaled else spec.scaled
+        scaled = (*spec.standardised, "inputs") if "outputs" in spec.standardised else spec.standardised
         names = tuple(f"{name} observed" for name in spec.outputs)
-        return spec.model_copy(update={"inputs": names, "scaled": scaled})
+        return spec.model_copy(update={"inputs": names, "standardised": scaled})
 
     def example(self, data: Batch, spec: FieldSpec) -> Batch:
         return data._replace(inputs=data.targets)
