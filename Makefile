@@ -4,11 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test lint format environment clean
+.PHONY: help demo test docs lint format environment clean
 
 help:
 	@echo "make demo    build .venv, solve Darcy flow, train two small neural operators, write a report"
 	@echo "make test    build .venv, check style, types and layers, run the whole test suite"
+	@echo "make docs    build the documentation into site/"
 	@echo "make lint    ruff, mypy and import-linter only"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make clean   remove .venv and caches"
@@ -17,7 +18,7 @@ help:
 $(READY): pyproject.toml constraints.txt
 	@echo "==> building $(VENV) (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	@touch $@
 
 environment: $(READY)
@@ -28,6 +29,10 @@ demo: $(READY)
 test: lint
 	@echo "==> tests"
 	@$(BIN)/python -m pytest -n auto --dist loadfile
+
+docs: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "documentation: site/index.html"
 
 lint: $(READY)
 	@echo "==> style, types, layers"
@@ -41,4 +46,4 @@ format: $(READY)
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,4 +1,4 @@
-"""Fill the marked blocks of README.md and docs/*.md from records."""
+"""Fill the marked blocks of README.md and docs/ from records."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ MARKED = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", flags=re.DOTALL)
 
 def pages(root: Path) -> list[Path]:
     how = "run the command in the project's folder, or give it with --root"
-    return [require(root / "README.md", how=how), *sorted((root / "docs").glob("*.md"))]
+    return [require(root / "README.md", how=how), *sorted((root / "docs").rglob("*.md"))]
 
 
 def filled(page: Path, records: Records) -> str:

@@ -26,7 +26,7 @@ def results(
     ] = None,
     write_docs: Annotated[
         bool,
-        typer.Option("--write-docs", help="write the tables of README.md and docs/*.md from the records"),
+        typer.Option("--write-docs", help="write the tables of README.md and docs/ from the records"),
     ] = False,
     root: Annotated[Path, typer.Option(help="the folder of README.md and docs/, for --write-docs")] = Path(
         "."

@@ -58,17 +58,17 @@ def blocks(page):
         yield language, text
 
 
-def run_page(page):
+def run_pages(*pages):
     """Run the blocks in order. A block that begins with the name of a file is written there instead."""
-    names = {"__name__": page}
-    for language, text in blocks(page):
+    names = {"__name__": pages[0]}
+    for language, text in (block for page in pages for block in blocks(page)):
         if language == "sh":
             for line in text.splitlines():
                 run_command(shlex.split(line, comments=True))
         elif language == "python" and (name := FILE_NAME.match(text)):
             Path(name[1]).write_text(text, encoding="utf-8")
         elif language == "python":
-            exec(compile(text, f"{page}: {text.splitlines()[0]}", "exec"), names)
+            exec(compile(text, text.splitlines()[0], "exec"), names)
     return names
 
 
@@ -82,7 +82,7 @@ def run_command(words):
 
 
 def test_blocks_of_the_page_on_extending_run(workplace):
-    names = run_page("docs/extending.md")
+    names = run_pages("docs/how-to/own-model.md", "docs/how-to/own-benchmark.md")
     assert {"mean-net", "edge-net"} <= set(MODELS)
     assert names["surrogate"].model.__class__.__name__ == "MeanNet"
     assert names["batch"].segments.tolist() == [0, 35, 55]
@@ -96,7 +96,7 @@ def test_blocks_of_the_page_on_extending_run(workplace):
 
 
 def test_blocks_of_the_page_on_python_run(workplace):
-    names = run_page("docs/python.md")
+    names = run_pages("docs/how-to/python.md")
     assert names["values"].shape == (1, 50, 1)
     assert names["packed"].shape == (350, 1)
     assert names["metrics"]["split"] == "test"

@@ -119,8 +119,8 @@ def write_plate(path: Path, plate: PulledCell) -> None:
 
 DATASETS.register("cases")(
     Benchmark(
-        summary="Your own simulations, as mesh files (docs/own-data.md); made here: pulled plates with "
-        "voids, each on a mesh of its own",
+        summary="Your own simulations, as mesh files (docs/how-to/own-simulations.md); made here: pulled "
+        "plates with voids, each on a mesh of its own",
         config=CasesConfig,
         open=open_cases,
         verify=verify_cases,
