@@ -1,12 +1,12 @@
-"""Records of large meshes as Markdown."""
+"""Large meshes: tables of docs/measured.md."""
 
 import statistics
 
 from benchmarks.records import Record
-from benchmarks.tables.blocks import Block, Records, markdown_table, missing, origin, under
+from benchmarks.tables.markdown import Records, markdown_table, origin, table
 from linearno.core.byte_sizes import format_bytes
 
-WORDS = {
+LABELS = {
     "cpu": "prediction on a CPU",
     "predict": "prediction",
     "query": "query of 10,000 points",
@@ -14,10 +14,9 @@ WORDS = {
 }
 
 
+@table("scale", "scale", command="python -m benchmarks scale --out results")
 def scale_table(records: Records) -> str:
-    found = {key: r for key, r in under(records, "scale").items() if not key.startswith("growth")}
-    if not found:
-        return missing("python -m benchmarks scale --out results")
+    found = {key: record for key, record in records.items() if not key.startswith("growth")}
     head = ["", "points", "model", "time", "memory", "from"]
     ordered = sorted(found, key=lambda key: (key.split("/")[0], found[key].details["points"]))
     return markdown_table(head, [_row(key, found[key]) for key in ordered])
@@ -27,7 +26,7 @@ def _row(key: str, record: Record) -> list[str]:
     facts = record.details
     model = f"width {facts['model']['width']}, depth {facts['model']['depth']}, {facts['precision']}"
     taken = "" if facts.get("bytes") is None else format_bytes(facts["bytes"])
-    return [WORDS[key.split("/")[0]], f"{facts['points']:,}", model, _time(record), taken, origin(record)]
+    return [LABELS[key.split("/")[0]], f"{facts['points']:,}", model, _time(record), taken, origin(record)]
 
 
 def _time(record: Record) -> str:
@@ -42,10 +41,8 @@ def _time(record: Record) -> str:
     return f"{seconds}: {each['here']:.3g} µs a point, {each['at_few']:.3g} at {each['few']:,} points"
 
 
-def growth_table(records: Records) -> str:
-    found = under(records, "scale/growth")
-    if not found:
-        return missing("python -m benchmarks scale --what growth --out results")
+@table("growth", "scale/growth", command="python -m benchmarks scale --what growth --out results")
+def growth_table(found: Records) -> str:
     return "\n\n".join(_growth(record) for record in found.values())
 
 
@@ -60,8 +57,8 @@ def _growth(record: Record) -> str:
     fits = f"time as N^{facts['exponents']['time']:.2f}"
     if memory := facts.get("memory"):
         fits += (
-            f", memory as {format_bytes(memory['fixed'])} for a chunk and {memory['a_point']:.0f} B a point"
-            f", the second part as N^{facts['exponents']['memory']:.2f}"
+            f", memory as {format_bytes(memory['fixed'])} for a chunk and {memory['a_point']:.0f} bytes "
+            f"a point, the second part as N^{facts['exponents']['memory']:.2f}"
         )
     if (first := facts.get("fitted_from", 0)) > facts["rows"][0]["points"]:
         fits += f", from {first:,} points on: smaller meshes are one chunk"
@@ -72,6 +69,3 @@ def _growth(record: Record) -> str:
         f"{facts['precision']}, budget {facts['budget']}{threads}. {origin(record)}."
     )
     return f"{markdown_table(head, rows)}\n\n{note}"
-
-
-BLOCKS: dict[str, Block] = {"growth": growth_table, "scale": scale_table}

@@ -22,7 +22,7 @@ from benchmarks.run_records import (
     run_id,
 )
 from benchmarks.step import StepCase, bench_step, our_step, plain_step
-from benchmarks.tables.blocks import precision_table, train_table
+from benchmarks.tables import TABLES
 from benchmarks.timing import Effort, measure_ceilings
 from linearno import LinearNO
 from linearno.core.config import override
@@ -230,7 +230,7 @@ def test_runs_that_differ_by_their_seed_make_one_record_of_their_mean(tiny_confi
     (record,) = record_runs([tmp_path / "0", tmp_path / "1"])
     assert record.value == pytest.approx(sum(values) / 2)
     assert [found["value"] for found in record.details["seeds"]] == values
-    assert f"(mean of {min(values):.5f} to {max(values):.5f})" in train_table({record.id: record})
+    assert f"(mean of {min(values):.5f} to {max(values):.5f})" in TABLES["train"]({record.id: record})
     with pytest.raises(UserError, match="the same seed"):
         record_runs([tmp_path / "0", tmp_path / "0"])
     run(tiny_config("darcy/linearno", "seed=2", "training.lr=1e-4"), tmp_path / "2", CPU)
@@ -248,7 +248,7 @@ def test_the_price_of_a_precision_is_its_error_beside_the_other_ones(tiny_config
     assert record.id == "study/precision/darcy"
     assert record.unit == "error of bf16 / error of fp32"
     assert record.value == pytest.approx((errors[0] / errors[1] + errors[2] / errors[3]) / 2)
-    assert "| bf16 | " in precision_table({record.id: record})
+    assert "| bf16 | " in TABLES["precision"]({record.id: record})
 
 
 def test_a_demo_is_no_training_record():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import BLOCKS, filled, pages, write_docs
+from benchmarks.pages import TABLES, filled, pages, write_docs
 from benchmarks.records import new_record, read_records
 from linearno.core.errors import UserError
 
@@ -66,20 +66,43 @@ def test_the_committed_pages_are_what_the_command_writes():
 
 def test_a_training_with_other_settings_than_its_recipe_is_marked(records):
     records["train/darcy/linearno"].details["changed"] = {"training.clip": 1.0}
-    for block in ("train", "summary"):
-        assert "darcy/linearno, training.clip=1.0" in BLOCKS[block](records)
+    for name in ("train", "summary"):
+        assert "darcy/linearno, training.clip=1.0" in TABLES[name](records)
+
+
+def test_accuracy_is_a_row_for_each_benchmark_with_the_caveat_about_the_data(records):
+    other = records["train/darcy/linearno"].model_copy(update={"id": "train/darcy/transolver"})
+    table = TABLES["accuracy"](records | {other.id: other})
+    assert table.count("| Darcy |") == 1
+    assert "| Darcy | 0.0051 | 0.0050 | 500 | 18 |" in table
+    assert (
+        "Errors on generated data stand beside published ones on the published files: "
+        "they are not the same data." in table
+    )
+    assert table.count(other.machine) == 1
+
+
+def test_speed_is_a_row_for_each_step_with_its_rivals_and_the_largest_predictions(records):
+    facts = {"model": {"width": 256, "depth": 8}, "points": 10**7, "seconds": [0.7, 0.65, 0.6]}
+    prediction = new_record("scale/predict/10M", 0.65, "s", details=facts)
+    compiled = contest("bench/step/ns", 2.0, 30.0)
+    compiled.against["plain, bf16, compiled"] = 5.0
+    table = TABLES["speed"](records | {compiled.id: compiled, prediction.id: prediction})
+    assert "| Darcy, 4 × 7,225 | 3.5 ms | | 50.2 ms (14×) |" in table
+    assert "| Navier–Stokes, 4 × 7,225 | 2 ms | 5 ms (2.5×) | 30 ms (15×) |" in table
+    assert "(width 256, depth 8, bf16): 0.65 s at 10⁷ points." in table
 
 
 def test_a_record_of_a_changed_tree_and_a_set_of_another_scheme_are_told(records):
     training = records["train/darcy/linearno"].model_copy(update={"commit": "0123456789abcdef-dirty"})
-    assert "0123456789-dirty |" in BLOCKS["train"]({training.id: training})
+    assert "0123456789-dirty |" in TABLES["train"]({training.id: training})
     settings = {"sizes": {"train": 3}, "workers": 2, "device": "cpu", "resolution": 11, "scheme": "fine"}
     made = new_record("generate/plasticity", 4.0, "s", details=settings)
-    assert "Plasticity at resolution 11, scheme fine: 3 samples" in BLOCKS["generation"]({made.id: made})
+    assert "Plasticity at resolution 11, scheme fine: 3 samples" in TABLES["generation"]({made.id: made})
 
 
-def test_every_block_without_a_record_says_so():
-    assert all(block({}).startswith("Not yet measured") for block in BLOCKS.values())
+def test_every_table_without_a_record_says_so():
+    assert all(write({}).startswith("Not yet measured") for write in TABLES.values())
 
 
 def test_pages_are_filled_once_and_then_left_alone(project, records):
@@ -106,9 +129,9 @@ def test_a_step_stands_beside_its_peers_with_spread_and_memory(project, records)
     )
 
 
-def test_an_unknown_block_is_refused_before_any_page_is_written(project, records):
+def test_an_unknown_table_is_refused_before_any_page_is_written(project, records):
     (project / "docs" / "a.md").write_text("<!-- stpe -->\n<!-- /stpe -->\n")
-    with pytest.raises(UserError, match=r"a\.md: no such block 'stpe'; did you mean 'step'"):
+    with pytest.raises(UserError, match=r"a\.md: no such table 'stpe'; did you mean 'step'"):
         write_docs(project, records)
     assert "old" in (project / "README.md").read_text()
 

@@ -17,7 +17,7 @@ from benchmarks.scale import (
     exponent,
     straight_line,
 )
-from benchmarks.tables.scale import growth_table, scale_table
+from benchmarks.tables import TABLES
 from benchmarks.timing import resident_mib
 from tests.commands import measure, refused_measurement
 
@@ -50,7 +50,7 @@ def test_records_say_how_long_and_how_much_memory(tmp_path):
         assert record.value >= 0, id
     assert found["scale/cpu/1M"].details["keep"] == "host"
     assert found["scale/query"].details["query"]["seconds"]
-    table = scale_table(found)
+    table = TABLES["scale"](found)
     assert "| prediction on a CPU | 12,000 | width 16, depth 2, fp32 |" in table
     assert "| training step | 500 |" in table
 
@@ -59,7 +59,7 @@ def test_growth_is_a_row_for_each_size_and_a_fit():
     record = bench_growth("scale/growth/cpu", [300, 1000, 3000], TINY)
     assert [row["points"] for row in record.details["rows"]] == [300, 1000, 3000]
     assert all(len(row["seconds"]) == 2 for row in record.details["rows"])
-    assert f"time as N^{record.value:.2f}" in growth_table({record.id: record})
+    assert f"time as N^{record.value:.2f}" in TABLES["growth"]({record.id: record})
 
 
 def test_growth_is_fitted_where_a_mesh_is_more_than_a_chunk(monkeypatch):
@@ -71,7 +71,7 @@ def test_growth_is_fitted_where_a_mesh_is_more_than_a_chunk(monkeypatch):
     assert record.value == pytest.approx(1)
     assert record.details["fitted_from"] == 40_000
     assert record.details["exponents"]["memory"] == pytest.approx(1)
-    assert "from 40,000 points on" in growth_table({record.id: record})
+    assert "from 40,000 points on" in TABLES["growth"]({record.id: record})
 
 
 def test_memory_is_fitted_by_a_straight_line_whose_parts_are_not_negative():

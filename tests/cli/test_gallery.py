@@ -9,7 +9,7 @@ import time
 import pytest
 
 from benchmarks.records import read_records
-from benchmarks.tables.blocks import gallery_table
+from benchmarks.tables import TABLES
 from linearno.cli.gallery import small_run, solve
 from linearno.core.config import override
 from linearno.core.errors import UserError
@@ -94,7 +94,7 @@ def test_runs_of_the_gallery_become_records_and_a_table(whole, tmp_path):
     darcy = records["demo/gallery/darcy"]
     assert darcy.details["seconds"]["solve"] > 0
     row = next(
-        line for line in gallery_table(records).splitlines() if line.startswith("| Darcy flow | 6 + 3 ")
+        line for line in TABLES["gallery"](records).splitlines() if line.startswith("| Darcy flow | 6 + 3 ")
     )
     assert f"| {darcy.value:.3f} (relative L2) |" in row
 

@@ -1,0 +1,109 @@
+"""Times of layers and steps: tables of docs/measured.md."""
+
+from typing import Any
+
+from benchmarks.records import Record
+from benchmarks.tables.markdown import Records, markdown_table, origin, table
+
+CPU_FIGURES = {
+    "inference_ms": "inference, ms",
+    "inference_peak_mib": "peak memory of inference, MiB",
+    "training_ms": "forward and backward, ms",
+}
+
+
+@table("cpu", "bench/cpu/darcy", command="python -m benchmarks darcy-cpu --out results")
+def cpu_table(found: Records) -> str:
+    record = found[""]
+    facts = record.details
+    rows = []
+    for key, label in CPU_FIGURES.items():
+        ours, plain = (facts["median"][name][key] for name in ("linearno", "write-up"))
+        rows.append([label, f"{ours:.0f}", f"{plain:.0f}", f"{facts['write_up_over_linearno'][key]:.2f}"])
+    pairs = zip(*(facts["runs"][name] for name in ("linearno", "write-up")), strict=True)
+    ratios = [plain["inference_ms"] / ours["inference_ms"] for ours, plain in pairs]
+    note = (
+        f"Medians of {facts['rounds']} rounds in fresh processes; round by round the ratio of inference "
+        f"times lies between\n{min(ratios):.2f} and {max(ratios):.2f}. fp32, {facts['threads']} threads, "
+        f"{origin(record)}."
+    )
+    head = ["Darcy shape, 1×7225 points", "linearno", "plain write-up", "ratio"]
+    return f"{markdown_table(head, rows)}\n\n{note}"
+
+
+@table(
+    "kept",
+    "bench/cpu/darcy_kept_memory",
+    command="python -m benchmarks darcy-cpu --out results --id bench/cpu/darcy_kept_memory",
+)
+def kept_line(found: Records) -> str:
+    ours, plain = (found[""].details["median"][name]["inference_ms"] for name in ("linearno", "write-up"))
+    return (
+        f"With `MALLOC_TRIM_THRESHOLD_` and `MALLOC_MMAP_THRESHOLD_` at 1 GB for both, so that neither waits "
+        f"for fresh pages,\ninference takes {ours:.0f} and {plain:.0f} ms: {plain / ours:.2f} times."
+    )
+
+
+@table("parts", "bench/step", command="python -m benchmarks step --out results")
+def parts_table(steps: Records) -> str:
+    """Kinds of kernels in our steps: a row for each kind, a column for each shape."""
+    found = {key: record.details["parts"] for key, record in steps.items() if record.details.get("parts")}
+    names = list(dict.fromkeys(name for parts in found.values() for name in parts))
+
+    def cell(parts: dict[str, Any], name: str) -> str:
+        return f"{parts[name]['us']:.0f} ({parts[name]['kernels']:.0f})" if name in parts else ""
+
+    rows = [[name, *(cell(parts, name) for parts in found.values())] for name in names]
+    rows.append(["the step, by the clock", *(f"{1e3 * steps[key].value:.0f}" for key in found)])
+    return markdown_table(["µs (kernels)", *found], rows)
+
+
+@table("attention", "bench/attention", command="python -m benchmarks attention --out results")
+@table("step", "bench/step", command="python -m benchmarks step --out results")
+def times_table(found: Records) -> str:
+    """A row for each candidate, ours first, and a column for each shape."""
+    ours = list(dict.fromkeys(record.details["ours"] for record in found.values()))
+    others = [
+        name for record in found.values() for name in (*record.details["times_ms"], *record.details["absent"])
+    ]
+    head = [
+        "ms: median (quartiles); peak MiB",
+        *(f"{key} {_size(record.details)}" for key, record in found.items()),
+    ]
+    rows = [
+        [name, *(_cell(record.details, name) for record in found.values())]
+        for name in dict.fromkeys([*ours, *others])
+    ]
+    return f"{markdown_table(head, rows)}\n\n{_notes(found)}"
+
+
+def _size(details: dict[str, Any]) -> str:
+    return f"{details['shape']['batch']}×{details['shape']['points']}"
+
+
+def _cell(details: dict[str, Any], name: str) -> str:
+    if name in details["absent"]:
+        return details["absent"][name].replace("|", "/")
+    if name not in details["times_ms"]:
+        return ""
+    timing, peak = details["times_ms"][name], details["peak_mib"].get(name)
+    low, high = timing["quartiles"]
+    shown = f"{timing['median']:.3g} ({low:.3g}–{high:.3g})" + ("" if peak is None else f"; {peak:.0f}")
+    return f"**{shown}**" if name == details["ours"] else shown
+
+
+def _notes(found: Records) -> str:
+    """A line for each machine and commit, then the share of the device's measured ceilings."""
+    groups: dict[str, list[str]] = {}
+    for key, record in found.items():
+        groups.setdefault(origin(record), []).append(key)
+    lines = [f"{', '.join(keys)}: {where}." for where, keys in groups.items()]
+    shares = [_share(key, record) for key, record in found.items() if "of_ceiling" in record.details]
+    if shares:
+        lines.append(f"Share of the ceilings measured in the same process: {'; '.join(shares)}.")
+    return "\n".join(lines)
+
+
+def _share(key: str, record: Record) -> str:
+    kinds = record.details["of_ceiling"].items()
+    return f"{key} {' and '.join(f'{100 * part:.0f} % ({what})' for what, part in kinds)}"
