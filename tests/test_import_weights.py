@@ -152,7 +152,7 @@ def spoil(kind: str, good: Path, path: Path) -> None:
         ("nan", "placeholder holds NaN or infinite numbers"),
         ("partial", "lack 'preprocess.linear_post.bias'"),
         ("module", "asks for 'torch.nn.modules.linear.Linear', which is no part of plain weights"),
-        ("other", "not weights of a published LinearNO or Transolver (found layer.weight …)"),
+        ("other", "not weights of a published model (found layer.weight …)"),
         ("missing", "does not exist"),
     ],
 )

@@ -13,8 +13,8 @@ from linearno.core.errors import UserError
 from linearno.data import DATASETS, FieldSpec, Scaler
 from linearno.experiment import make_bundle, open_splits, untrained
 from linearno.inference.bundle import Bundle
-from linearno.models import from_published, read_weights, shapes_tell
-from linearno.nn.protocol import spec_of
+from linearno.models import MODELS, from_published, infer_config, read_weights
+from linearno.nn.protocol import ModelSpec, settings_of, spec_of
 from linearno.run_config import RunConfig
 
 UNSCALED = "standard deviations from the mean"  # the unit of a field whose scaling is not known
@@ -64,25 +64,22 @@ def _fill(model: nn.Module, weights: Mapping[str, Tensor], recipe: str) -> None:
     for name, tensor in weights.items():
         if not tensor.isfinite().all():
             raise UserError(f"{name} holds NaN or infinite numbers")
-    told = shapes_tell(weights)
-    spec = spec_of(model)
-    _require_same(spec.config.model_dump(include=set(told)), told, recipe)
-    published = from_published(weights, heads=told["heads"], **_untold(model))
+    found, spec = infer_config(weights), spec_of(model)
+    settings = spec.config.model_dump(include=set(found))
+    _require_same(settings, {name: found[name] for name in settings}, recipe)
+    published = from_published(weights, model=spec.config.name, **_hints(spec))
     _require_same(dict(spec.sizes), dict(spec_of(published).sizes), recipe)
     filled = published.state_dict()
     model.load_state_dict({name: filled[name] for name in model.state_dict()})
 
 
-def _untold(model: nn.Module) -> dict[str, Any]:
-    """What shapes do not tell of a published model, from the model that is to take its weights."""
-    sizes, config = spec_of(model).sizes, spec_of(model).config
-    if not hasattr(config, "unified"):
-        return {}
-    return {
-        "grid": getattr(config, "grid", None),
-        "unified_pos": None if config.unified is None else config.unified.ref,
-        "coords": sizes["coords"],
-    }
+def _hints(spec: ModelSpec) -> dict[str, Any]:
+    """What shapes do not determine of a published model, from the model that is to take its weights."""
+    arguments = dict(spec.sizes) | settings_of(spec.config)
+    if (unified := arguments.get("unified")) is not None:
+        arguments["unified_pos"] = unified.ref
+    hints = {hint for format in MODELS[spec.config.name].published for hint in format.hints}
+    return {hint: arguments.get(hint) for hint in hints}
 
 
 def _require_same(asked: dict[str, Any], told: dict[str, Any], recipe: str) -> None:

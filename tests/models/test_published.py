@@ -9,6 +9,7 @@ import torch
 
 from linearno import from_published
 from linearno.core.errors import UserError
+from linearno.models import MODELS, PublishedFormat, infer_config, model
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "published"
 CASES = sorted(path.stem for path in FOLDER.glob("*.npz"))
@@ -97,10 +98,12 @@ def test_a_file_that_would_run_code_is_refused(tmp_path):
 
 def test_what_shapes_do_not_tell_is_asked_for():
     conv = Case("linearno_conv")
-    with pytest.raises(UserError, match=r"give its mesh as grid=\(rows, columns\)"):
+    with pytest.raises(UserError, match=r"needs grid=\(rows, columns\)"):
         from_published(conv.weights, heads=4)
+    with pytest.raises(UserError, match=r"give its mesh as grid=\(rows, columns\)"):
+        from_published(conv.weights, heads=4, grid=(6, 5, 4))
     unified = Case("linearno_plain_unifiedpos")
-    with pytest.raises(UserError, match=r"give grid=\(rows, columns\)"):
+    with pytest.raises(UserError, match=r"needs grid=\(rows, columns\)"):
         from_published(unified.weights, heads=4, unified_pos=4)
 
 
@@ -109,10 +112,83 @@ def test_what_contradicts_the_shapes_is_refused():
     with pytest.raises(UserError, match="heads=8 was given, but the weights have 4 heads"):
         from_published(plain.weights, heads=8)
     cross = Case("linearno_cross_completer")
-    with pytest.raises(UserError, match="a Cross-LinearNO takes no grid, unified_pos or coords"):
+    with pytest.raises(
+        UserError, match="unified_pos: published weights of 'cross-linearno' take no such hint"
+    ):
         from_published(cross.weights, heads=4, unified_pos=8)
-    with pytest.raises(UserError, match="not weights of a published LinearNO or Transolver"):
+    with pytest.raises(UserError, match="not weights of a published model"):
         from_published({"layer.weight": torch.zeros(2, 2)}, heads=4)
     without = {k: v for k, v in plain.weights.items() if k != "blocks.1.ln_2.bias"}
     with pytest.raises(UserError, match=r"blocks\.1\.norm_mlp\.bias"):
         from_published(without, heads=4)
+
+
+def infer_split(weights, hints):
+    """Sizes of `SplitNet`, whose published form stores its matrix as two halves."""
+    if "first" not in weights:
+        return None
+    coords = hints.get("coords", weights["first"].shape[1])
+    return {
+        "coords": coords,
+        "inputs": weights["first"].shape[1] - coords,
+        "outputs": 2 * len(weights["second"]),
+    }
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """Models registered by a test are removed after it."""
+    monkeypatch.setattr(MODELS, "_entries", dict(MODELS._entries))
+
+
+def register_split(name):
+    @model(
+        name,
+        published=[
+            PublishedFormat(
+                infer_split,
+                names=[("^first$", "a"), ("^second$", "b")],
+                hints=("coords",),
+                unused="^old$",
+                convert=lambda weights: {"layer.weight": torch.cat([weights["a"], weights["b"]])},
+            )
+        ],
+    )
+    class SplitNet(torch.nn.Module):
+        def __init__(self, *, coords: int, inputs: int, outputs: int):
+            super().__init__()
+            self.layer = torch.nn.Linear(coords + inputs, outputs, bias=False)
+
+        def forward(self, coords, inputs):
+            return self.layer(torch.cat([coords, inputs], dim=-1))
+
+    return SplitNet
+
+
+SPLIT = {"first": torch.ones(2, 3), "second": torch.zeros(2, 3), "old": torch.ones(5)}
+
+
+def test_a_model_declares_its_own_format(registry):
+    cls = register_split("split-net")
+    net = from_published(SPLIT, coords=2)
+    assert type(net) is cls
+    assert net(torch.ones(1, 1, 2), torch.ones(1, 1, 1)).tolist() == [[[3, 3, 0, 0]]]
+    assert sum(weight.numel() for weight in net.parameters()) == 4 * 3 + 5
+    assert infer_config(SPLIT) == {"name": "split-net", "coords": 3, "inputs": 0, "outputs": 4}
+    assert from_published(SPLIT, outputs=4).layer.in_features == 3
+    with pytest.raises(UserError, match="outputs=5 was given, but the weights have 4 outputs"):
+        from_published(SPLIT, outputs=5)
+    with pytest.raises(UserError, match=r"modes: .* take no such hint; hints: coords"):
+        from_published(SPLIT, modes=12)
+    with pytest.raises(UserError, match=r"lack 'second'"):
+        from_published({"first": SPLIT["first"]})
+
+
+def test_weights_that_fit_two_models_need_the_name_of_one(registry):
+    register_split("split-net")
+    other = register_split("split-again")
+    with pytest.raises(UserError, match=r"split-again, split-net: choose one with model="):
+        from_published(SPLIT)
+    assert type(from_published(SPLIT, model="split-again")) is other
+    with pytest.raises(UserError, match=r"not weights of a published model .* known formats: linearno"):
+        from_published(SPLIT, model="linearno")

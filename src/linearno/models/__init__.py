@@ -6,8 +6,8 @@ from importlib import import_module
 from linearno.models.cross_linearno import CrossLinearNO
 from linearno.models.linearno import LinearNO
 from linearno.models.plugins import import_definitions
-from linearno.models.published_weights import from_published, read_weights, shapes_tell
-from linearno.models.registry import MODELS, ModelEntry, build_model, model, rebuild_model
+from linearno.models.published_weights import from_published, infer_config, read_weights
+from linearno.models.registry import MODELS, ModelEntry, PublishedFormat, build_model, model, rebuild_model
 from linearno.models.transolver import Transolver
 
 for _module in pkgutil.iter_modules(__path__):
@@ -18,12 +18,13 @@ __all__ = [
     "CrossLinearNO",
     "LinearNO",
     "ModelEntry",
+    "PublishedFormat",
     "Transolver",
     "build_model",
     "from_published",
     "import_definitions",
+    "infer_config",
     "model",
     "read_weights",
     "rebuild_model",
-    "shapes_tell",
 ]

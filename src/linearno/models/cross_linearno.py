@@ -3,7 +3,8 @@
 Axes: B batch, K observations, N query points, X coordinates, C channels, H heads, M slices.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -11,7 +12,8 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from linearno.core.errors import UserError
-from linearno.models.registry import model
+from linearno.models import published_transformer as published
+from linearno.models.registry import PublishedFormat, model
 from linearno.nn import Linear, Mlp, SliceAttention, Transformer
 from linearno.nn.layers import add_norm, pointwise
 from linearno.nn.transformer import Block
@@ -32,7 +34,33 @@ class CrossBlock(Block):
         return self.attention.gather(add_norm(self.norm_mlp, stream)[1])
 
 
-@model("cross-linearno", needs=("points",))
+def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of a published Cross-LinearNO: shapes determine all of them."""
+    if published.published_family(weights) != "cross-linearno":
+        return None
+    return published.infer_settings(weights, "to_q") | {
+        "coords": weights["query_MLP.linear_pre.0.weight"].shape[1],
+        "inputs": weights["preprocess.linear_pre.0.weight"].shape[1],
+        "outputs": len(weights["mlp2.bias"]),
+    }
+
+
+PUBLISHED = PublishedFormat(
+    infer=infer_published,
+    names=[
+        *published.LINEARNO_NAMES,
+        (r"^query_MLP\.linear_pre\.0\.", "place.0."),
+        (r"^query_MLP\.linear_post\.", "place.2."),
+        (r"^cross_block\.", "cross."),
+        (r"\.in_project_y\.", ".key_stem."),
+        (r"^ln\.", "norm."),
+        (r"^mlp2\.", "head."),
+    ],
+    convert=published.convert,
+)
+
+
+@model("cross-linearno", needs=("points",), published=(PUBLISHED,))
 class CrossLinearNO(Transformer):
     """Cross-LinearNO: a field at any points from observations at others (Hu et al., 2026, appendix E).
 

@@ -1,19 +1,45 @@
 """LinearNO: canonical linear attention between N points and M slices (arXiv 2511.06294)."""
 
+from collections.abc import Mapping
 from math import inf
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import PositiveInt
-from torch import nn
+from torch import Tensor, nn
 
-from linearno.models.registry import model
+from linearno.models import published_transformer as published
+from linearno.models.registry import PublishedFormat, model
 from linearno.nn import Mlp, OneLinear, PointTransformer, SelfAttention, SliceAttention, Temperature, Unified
 from linearno.nn.layers import make_stem
 from linearno.nn.transformer import point_needs, require_grid
 from linearno.ops import Phi, Psi
 
 
-@model("linearno", needs=point_needs)
+def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of a published LinearNO; two variants of it have a temperature, the one for cars misspelt."""
+    if published.published_family(weights) != "linearno":
+        return None
+    standard, car = (f"blocks.0.Attn.{word}_q" in weights for word in ("temperature", "tempreature"))
+    airfrans = any(name.endswith(".Attn.temperature") for name in weights)
+    found = published.infer_point_arguments(
+        weights, hints, scores="to_q", irregular="grid", airfrans=airfrans
+    )
+    return found | {
+        "merge_layers": 2 if "blocks.0.Attn.to_out.2.weight" in weights else 1,
+        "temperature": (0.01, 1.0) if standard else (0.1, 2.0) if car else None,
+    }
+
+
+PUBLISHED = PublishedFormat(
+    infer=infer_published,
+    names=published.LINEARNO_NAMES,
+    hints=published.HINTS,
+    unused=r"\.Attn\.temperature$",
+    convert=published.convert,
+)
+
+
+@model("linearno", needs=point_needs, published=(PUBLISHED,))
 class LinearNO(PointTransformer):
     """Linear attention neural operator (Hu et al., 2026, https://arxiv.org/abs/2511.06294).
 

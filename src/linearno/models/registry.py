@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, create_model
-from torch import nn
+from torch import Tensor, nn
 
 from linearno.core.errors import UserError
 from linearno.core.registry import Registry
@@ -21,6 +21,29 @@ M = TypeVar("M", bound=nn.Module)
 
 
 @dataclass(frozen=True)
+class PublishedFormat:
+    """How the published code of a model names and shapes its weights, for `from_published`.
+
+    Args:
+        infer: (weights, hints) → constructor arguments (sizes and settings) that follow from the shapes of
+            the weights and from hints; None for weights of another format. An argument that follows from
+            neither is left out. A `KeyError` is reported as missing weights, a `ValueError` as wrong shapes.
+        names: pairs (regular expression, replacement) from published names to those of the module, applied in
+            order.
+        hints: what shapes do not determine, as keywords of `from_published`, such as "grid" or "coords".
+        unused: regular expression of weights that the published model stores and never reads. They are kept
+            as parameters in `model.unused`, so that parameter counts agree.
+        convert: last change to the renamed weights by name: reshape, split or join them.
+    """
+
+    infer: Callable[[Mapping[str, Tensor], Mapping[str, Any]], dict[str, Any] | None]
+    names: Sequence[tuple[str, str]]
+    hints: tuple[str, ...] = ()
+    unused: str = r"(?!)"
+    convert: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
+
+
+@dataclass(frozen=True)
 class ModelEntry:
     """A registered model.
 
@@ -30,6 +53,7 @@ class ModelEntry:
         config: settings, derived from the signature of `cls`.
         needs: what `forward` takes beyond coordinates and inputs; may depend on the settings.
         sizes: constructor arguments that come from the data.
+        published: formats of published weights.
     """
 
     name: str
@@ -37,6 +61,7 @@ class ModelEntry:
     config: type[ModelConfig]
     needs: Needs
     sizes: tuple[str, ...]
+    published: tuple[PublishedFormat, ...] = ()
 
     def needs_of(self, config: ModelConfig) -> tuple[str, ...]:
         return tuple(self.needs(config) if callable(self.needs) else self.needs)
@@ -67,7 +92,9 @@ MODELS: Registry[ModelEntry] = Registry(
 )
 
 
-def model(name: str, *, needs: Needs = ()) -> Callable[[type[M]], type[M]]:
+def model(
+    name: str, *, needs: Needs = (), published: Sequence[PublishedFormat] = ()
+) -> Callable[[type[M]], type[M]]:
     """Register a module class; its constructor signature becomes its configuration.
 
     Constructor arguments `coords`, `inputs`, `outputs` (numbers of channels) and a required `grid` come from
@@ -80,6 +107,7 @@ def model(name: str, *, needs: Needs = ()) -> Callable[[type[M]], type[M]]:
             coordinates), "points" (where to predict, for field reconstruction), "surface", or an auxiliary
             field of the data such as "edges"; "grid" asks for data on a grid. A function of the settings
             where it depends on them.
+        published: formats of published weights, for `from_published` and `linearno import`.
 
     >>> @model("scaled")
     ... class Scaled(nn.Module):
@@ -91,7 +119,7 @@ def model(name: str, *, needs: Needs = ()) -> Callable[[type[M]], type[M]]:
         if (known := MODELS.registered(name)) is not None:
             owner = f"{known.cls.__module__}.{known.cls.__qualname__}"
             raise UserError(f"model {name!r} is registered already, by {owner}; choose another name")
-        MODELS.register(name)(_record_arguments(cls, name, needs))
+        MODELS.register(name)(_record_arguments(cls, name, needs, tuple(published)))
         return cls
 
     return add
@@ -119,7 +147,9 @@ def rebuild_model(name: str, sizes: Mapping[str, Any], settings: Mapping[str, An
     return found.cls(**{size: sizes[size] for size in found.sizes}, **settings)
 
 
-def _record_arguments(cls: type[M], name: str, needs: Needs) -> ModelEntry:
+def _record_arguments(
+    cls: type[M], name: str, needs: Needs, published: tuple[PublishedFormat, ...]
+) -> ModelEntry:
     """Derive the configuration of `cls`, and let its constructor check arguments and record them."""
     if isinstance(needs, str):
         raise UserError(f"{cls.__name__}: needs={needs!r} is a text; give a tuple, ({needs!r},)")
@@ -130,7 +160,7 @@ def _record_arguments(cls: type[M], name: str, needs: Needs) -> ModelEntry:
         p.name for p in parameters if p.name in SIZES or (p.name == "grid" and p.default is p.empty)
     )
     config = _derive_config(cls, name, [p for p in parameters if p.name not in sizes])
-    entry = ModelEntry(name, cls, config, needs, sizes)
+    entry = ModelEntry(name, cls, config, needs, sizes, published)
     positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
 
     @wraps(original)

@@ -1,11 +1,13 @@
 """Transolver (Wu et al., ICML 2024): linear attention with tied projections, sum-norm and slice attention."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import PositiveInt
-from torch import nn
+from torch import Tensor, nn
 
-from linearno.models.registry import model
+from linearno.models import published_transformer as published
+from linearno.models.registry import PublishedFormat, model
 from linearno.nn import OneLinear, PointTransformer, SelfAttention, SliceAttention, Temperature, Unified
 from linearno.nn.layers import make_stem
 from linearno.nn.transformer import point_needs, require_grid
@@ -14,7 +16,33 @@ TEMPERATURE_BOUNDS = (0.1, 5.0)  # on structured meshes only
 SUM_NORM_EPS = 1e-5  # added to the denominator of the sum-norm
 
 
-@model("transolver", needs=point_needs)
+def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of a published Transolver."""
+    if published.published_family(weights) != "transolver":
+        return None
+    airfrans = any(".mlp_new." in name for name in weights)
+    return published.infer_point_arguments(
+        weights, hints, scores="in_project_slice", irregular="coords", airfrans=airfrans
+    )
+
+
+PUBLISHED = PublishedFormat(
+    infer=infer_published,
+    names=[
+        *published.NAMES,
+        (r"\.in_project_slice\.", ".query."),
+        (r"\.temperature$", ".temperature_query.value"),
+        (r"\.to_q\.", ".mix.query."),
+        (r"\.to_k\.", ".mix.key."),
+        (r"\.to_v\.", ".mix.value."),
+    ],
+    hints=published.HINTS,
+    unused=r"\.mlp_new\.",
+    convert=published.convert,
+)
+
+
+@model("transolver", needs=point_needs, published=(PUBLISHED,))
 class Transolver(PointTransformer):
     """Physics-Attention, a special case of linear attention (Wu et al., 2024, https://arxiv.org/abs/2402.02366).
 
