@@ -7,15 +7,15 @@ from tests.data.pickles import save, write_pickle
 
 
 @pytest.mark.parametrize(
-    "asked", ["builtins\neval", "numpy\nload", "numpy.core.multiarray\nfrombuffer", "copyreg\n_reconstructor"]
+    "name", ["builtins\neval", "numpy\nload", "numpy.core.multiarray\nfrombuffer", "copyreg\n_reconstructor"]
 )
-def test_nothing_but_the_parts_of_an_array_can_be_asked_for(tmp_path, asked):
-    write_pickle(tmp_path / "bad.npy", f"c{asked}\n.".encode())
+def test_a_name_other_than_those_of_arrays_is_refused(tmp_path, name):
+    write_pickle(tmp_path / "bad.npy", f"c{name}\n.".encode())
     with pytest.raises(UserError, match="which is no part of an array"):
         read_pickled(tmp_path / "bad.npy", ("y",), how="")
 
 
-def test_a_length_beyond_all_memory_is_told(tmp_path):
+def test_a_length_beyond_all_memory_is_refused(tmp_path):
     write_pickle(tmp_path / "bad.npy", b"\x80\x04\x8e" + (2**62).to_bytes(8, "little"))
     with pytest.raises(UserError, match="asks for more memory than there is: it is damaged, or too large"):
         read_pickled(tmp_path / "bad.npy", ("y",), how="")
@@ -39,9 +39,11 @@ def test_arrays_of_any_layout_come_back_as_they_were_saved(tmp_path):
         ({"x": np.zeros(3, complex), "y": np.zeros(3)}, "x is no array of real numbers .*expected real"),
         ({"x": np.array([{}, 1]), "y": np.zeros(3)}, "x is no array of real numbers"),
         ([np.zeros(3)], "is truncated or no dictionary"),
+        ("xy", "is truncated or no dictionary"),
+        ({1: np.zeros(3), "z": np.zeros(3)}, r"holds no 'x' \(known: 1, z\)"),
     ],
 )
-def test_another_content_is_told(tmp_path, content, complaint):
+def test_other_contents_are_refused(tmp_path, content, complaint):
     save(tmp_path / "a.npy", content)
     with pytest.raises(UserError, match=complaint):
         read_pickled(tmp_path / "a.npy", ("x", "y"), how="fetch it again")
