@@ -20,9 +20,9 @@ from linearno.core.atomic_io import folder_lock, writable_folder, write_json, wr
 from linearno.core.config import first_difference, read_yaml, read_yaml_values, write_yaml
 from linearno.core.device import device_name
 from linearno.core.errors import UserError, require
-from linearno.data import DATASETS, DataConfig, FieldData, Layout, Scaler, Splits, relative_l2
-from linearno.data.availability import how_to_make
-from linearno.data.generation.card import require_untouched
+from linearno.data import DATASETS, DataConfig, FieldData, SampleLayout, Scaler, Splits, relative_l2
+from linearno.data.availability import how_to_generate
+from linearno.data.generation.card import verify_hashes
 from linearno.inference.bundle import Bundle, load
 from linearno.inference.bundle_files import require_rebuildable
 from linearno.metrics import norms
@@ -106,7 +106,7 @@ def untrained(config: RunConfig, splits: Splits) -> Bundle:
     asked = config.task.spec(splits.train.spec)  # what one call of the model takes and gives
     scaler = Scaler.fit(asked, config.task.example(seen.everything(), asked))
     coords = splits.train.coords if splits.train.shared else None
-    bundle = make_bundle(config, Layout(splits.train.spec, coords), scaler)
+    bundle = make_bundle(config, SampleLayout(splits.train.spec, coords), scaler)
     bundle = replace(bundle, aux=splits.train.shared_aux)
     if config.init_from is not None:
         bundle = warm_start(bundle, Path(config.init_from))
@@ -120,7 +120,7 @@ def untrained(config: RunConfig, splits: Splits) -> Bundle:
     return bundle
 
 
-def make_bundle(config: RunConfig, layout: Layout, scaler: Scaler) -> Bundle:
+def make_bundle(config: RunConfig, layout: SampleLayout, scaler: Scaler) -> Bundle:
     """A model with fresh weights for data of that layout."""
     return Bundle(
         build_model(config.model, config.task.spec(layout.spec)),
@@ -193,7 +193,7 @@ def open_splits(config: DataConfig) -> Splits:
     for part in (splits.train, splits.test):
         part.check()
     if splits.source.startswith("generated"):
-        require_untouched(config.root, how=how_to_make(config.name, config.root))
+        verify_hashes(config.root, how=how_to_generate(config.name, config.root))
     log.info("data: %s", splits.source)
     return splits
 

@@ -24,7 +24,7 @@ NO_GPU = not torch.cuda.is_available()
 
 @pytest.fixture
 def type_(monkeypatch):
-    monkeypatch.setattr(module, "in_order", lambda work, jobs, workers: (work(job) for job in jobs))
+    monkeypatch.setattr(module, "process_map", lambda work, jobs, workers: (work(job) for job in jobs))
     return lambda line: CliRunner().invoke(app, line.split())
 
 
@@ -270,7 +270,7 @@ def tiny(type_, tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(module, "in_order", two)
+            patch.setattr(module, "process_map", two)
             assert type_(words).exit_code == 130
 
     return stopped

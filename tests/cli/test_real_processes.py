@@ -84,9 +84,9 @@ def test_workers_of_a_script_import_the_modules_next_to_it(tmp_path):
     script = tmp_path / "generate.py"
     script.write_text(
         "import solver\n"
-        "from linearno.data.generation.workers import in_order\n"
+        "from linearno.data.generation.workers import process_map\n"
         "if __name__ == '__main__':\n"
-        "    print(list(in_order(solver.double, [1, 2, 3], workers=2)))\n"
+        "    print(list(process_map(solver.double, [1, 2, 3], workers=2)))\n"
     )
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

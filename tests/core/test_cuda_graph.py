@@ -14,7 +14,7 @@ from benchmarks.timing import graphed
 from linearno.core import cuda_graph
 from linearno.core.cuda_graph import capture
 from linearno.inference.streaming.cuda_graphs import MOST, Replays
-from linearno.solvers.captured_steps import recorded
+from linearno.solvers.captured_steps import capture_step
 
 CUDA = torch.device("cuda", 0)
 
@@ -108,7 +108,7 @@ def test_a_recorded_step_of_a_solver_keeps_what_it_reads(cuda):
     weights, state = Weights(), torch.zeros(3)
     alive = weakref.ref(weights)
     on_cuda = SimpleNamespace(device=CUDA, clone=state.clone, copy_=state.copy_)
-    advance = recorded(step_on(weights), [on_cuda])
+    advance = capture_step(step_on(weights), [on_cuda])
     del weights
     gc.collect()
     assert alive() is not None

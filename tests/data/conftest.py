@@ -24,7 +24,7 @@ def samples_made_here_are_those_of_workers(one_thread):
 @pytest.fixture
 def serial(monkeypatch):
     """Samples made in this process: what is tested is not the workers, whose start takes seconds."""
-    monkeypatch.setattr(generate, "in_order", lambda work, jobs, workers: (work(job) for job in jobs))
+    monkeypatch.setattr(generate, "process_map", lambda work, jobs, workers: (work(job) for job in jobs))
 
 
 @pytest.fixture

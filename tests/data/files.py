@@ -31,7 +31,7 @@ def edit(path: Path, index: tuple[int, ...], value: float) -> None:
 def make_here(generator: Callable[..., None], root: Path, **plan: object) -> Path:
     """A finished set in `root`, made in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(generate, "in_order", lambda work, jobs, workers: (work(job) for job in jobs))
+        patch.setattr(generate, "process_map", lambda work, jobs, workers: (work(job) for job in jobs))
         generator(root, workers=1, tick=lambda n: None, **plan)
     return root
 

@@ -22,7 +22,7 @@ from linearno.data.darcy import RECIPE, generate_darcy
 from linearno.data.generation import generate as module
 from linearno.data.generation.card import read_card
 from linearno.data.generation.generate import generate, generator
-from linearno.data.generation.plan import Plan, unfinished
+from linearno.data.generation.plan import Plan, describe_unfinished
 from tests.data.toy_sets import SIZES, fill, interrupted_after, make, toy
 from tests.patience import PATIENCE
 
@@ -85,11 +85,11 @@ def test_an_interrupted_folder_is_no_set_and_goes_on_with_what_it_has(serial, tm
     with pytest.raises(KeyboardInterrupt):
         fill(tmp_path / "a", recipe=interrupted_after(3))
     assert {path.suffix for path in (tmp_path / "a").iterdir()} == {".part", ".json"}
-    assert unfinished(tmp_path / "a") == "its generation stopped after 3 of 6 samples"
+    assert describe_unfinished(tmp_path / "a") == "its generation stopped after 3 of 6 samples"
     assert fill(tmp_path / "a") == [3, 1, 1, 1]
     fill(tmp_path / "b")
     assert read_card(tmp_path / "a", how="").files == read_card(tmp_path / "b", how="").files
-    assert unfinished(tmp_path / "a") is None
+    assert describe_unfinished(tmp_path / "a") is None
 
 
 def test_a_stop_between_the_names_and_the_card_is_mended(serial, tmp_path, monkeypatch):
@@ -165,7 +165,7 @@ def test_a_set_begun_before_laws_were_recorded_is_not_finished_by_one_that_may_b
     (tmp_path / "progress.json").write_text(json.dumps(old))
     with pytest.raises(UserError, match="was made by another law or solver"):
         fill(tmp_path)
-    assert unfinished(tmp_path) == "its generation stopped after 3 of 6 samples"
+    assert describe_unfinished(tmp_path) == "its generation stopped after 3 of 6 samples"
 
 
 def test_a_set_of_another_law_is_one_line_and_exit_code_2_and_is_still_well(made, monkeypatch):

@@ -12,7 +12,7 @@ from linearno.data.darcy import RECIPE
 from linearno.data.generation import generate as module
 from linearno.data.generation.card import read_card
 from linearno.data.generation.generate import Recipe, generate
-from linearno.data.generation.plan import Plan, unfinished
+from linearno.data.generation.plan import Plan, describe_unfinished
 from tests.data.toy_sets import fill, interrupted_after
 
 
@@ -39,7 +39,7 @@ def test_a_stop_within_a_batch_loses_that_batch_only(serial, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         fill(tmp_path / "cut", recipe=in_batches(2, stop), resolution=11)
-    assert unfinished(tmp_path / "cut") == "its generation stopped after 2 of 6 samples"
+    assert describe_unfinished(tmp_path / "cut") == "its generation stopped after 2 of 6 samples"
     assert fill(tmp_path / "cut", recipe=in_batches(2), resolution=11) == [2, 2, 2]
     fill(tmp_path / "whole", recipe=in_batches(2), resolution=11)
     assert read_card(tmp_path / "cut", how="").files == read_card(tmp_path / "whole", how="").files

@@ -36,7 +36,7 @@ def finished(tmp_path_factory) -> Path:
     """A finished set, 3 + 2 samples solved on 16×16 and kept at 8×8, to be read only."""
     root = tmp_path_factory.mktemp("ns")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "in_order", lambda work, jobs, workers: (work(job) for job in jobs))
+        patch.setattr(module, "process_map", lambda work, jobs, workers: (work(job) for job in jobs))
         generate_ns(root, sizes=SIZES, resolution=16, seed=0, workers=1, tick=lambda n: None)
     return root
 

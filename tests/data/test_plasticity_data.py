@@ -40,7 +40,7 @@ def quick():
     """A heavier block: the physics is tested elsewhere."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forging, "STEEL", HEAVY)
-        patch.setattr(module, "in_order", lambda work, jobs, workers: (work(job) for job in jobs))
+        patch.setattr(module, "process_map", lambda work, jobs, workers: (work(job) for job in jobs))
         yield
 
 

@@ -5,7 +5,7 @@ import torch
 
 from linearno.core.randomness import torch_generator
 from linearno.data import Batch, FieldData, FieldSpec
-from linearno.data.point_sampling import draw_points, points_of
+from linearno.data.point_sampling import draw_points, points_and_surface
 
 SPEC = FieldSpec(coords=("x",), inputs=("a",), outputs=("u",))
 
@@ -81,6 +81,6 @@ def test_each_sample_knows_its_points_and_its_surface():
         (shared, 5, shared.surface),
         (of_each, 5, of_each.surface[1]),
     ):
-        points, surface = points_of(data, 1)
+        points, surface = points_and_surface(data, 1)
         assert points == count
         assert torch.equal(surface, own)

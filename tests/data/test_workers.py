@@ -5,7 +5,7 @@ import time
 import pytest
 
 from linearno.core.errors import UserError
-from linearno.data.generation.workers import THREADS, in_order
+from linearno.data.generation.workers import THREADS, process_map
 from tests.patience import PATIENCE
 
 
@@ -28,12 +28,12 @@ def test_results_come_in_order_from_processes_of_one_thread_that_are_deaf_to_ctr
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     before = {name: os.environ.get(name) for name in THREADS}
-    assert list(in_order(slower_when_first, range(9), workers=2)) == [(job, "1") for job in range(9)]
+    assert list(process_map(slower_when_first, range(9), workers=2)) == [(job, "1") for job in range(9)]
     assert {name: os.environ.get(name) for name in THREADS} == before
 
 
 def test_closing_ends_a_worker_in_the_middle_of_its_work():
-    results = in_order(endless_after_first, range(3), workers=1)
+    results = process_map(endless_after_first, range(3), workers=1)
     assert next(results) == 0
     began = time.monotonic()
     results.close()
@@ -42,8 +42,8 @@ def test_closing_ends_a_worker_in_the_middle_of_its_work():
 
 def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do():
     with pytest.raises(UserError, match=r"ended from outside.*run the same command again"):
-        list(in_order(fall, range(3), workers=1))
+        list(process_map(fall, range(3), workers=1))
 
 
 def test_no_jobs_start_no_process():
-    assert list(in_order(fall, [], workers=2)) == []
+    assert list(process_map(fall, [], workers=2)) == []

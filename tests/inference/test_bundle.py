@@ -7,7 +7,7 @@ import torch
 
 from linearno import CrossLinearNO, LinearNO, load
 from linearno.core.errors import UserError
-from linearno.data import Batch, FieldSpec, Scaler, box_of, outside
+from linearno.data import Batch, FieldSpec, Scaler, box_of, outside_box
 from linearno.inference.bundle import Bundle
 from linearno.training import Rollout, Timed
 
@@ -77,8 +77,12 @@ def test_a_box_holds_its_faces():
     points = torch.tensor([[[0.0, 1.0], [2.0, 3.0]], [[1.0, 5.0], [0.5, 2.0]]])
     box = box_of(points)
     assert box.tolist() == [[0.0, 1.0], [2.0, 5.0]]
-    assert not outside(points, box).any()
-    assert outside(torch.tensor([[0.0, 0.9], [2.1, 3.0], [2.0, 5.0]]), box).tolist() == [True, True, False]
+    assert not outside_box(points, box).any()
+    assert outside_box(torch.tensor([[0.0, 0.9], [2.1, 3.0], [2.0, 5.0]]), box).tolist() == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_questions_that_do_not_fit_are_refused(bundle):

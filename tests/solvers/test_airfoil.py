@@ -276,8 +276,8 @@ def test_an_airfoil_without_a_flow_is_drawn_again_from_its_own_stream(monkeypatc
 
 
 def test_a_flow_that_wanders_about_is_sought_at_another_pace(monkeypatch):
-    bold = steady_flow.PACES[0]._replace(courant=1e-3)  # which will not get anywhere
-    monkeypatch.setattr(steady_flow, "PACES", (bold, *steady_flow.PACES))
+    bold = steady_flow.MARCH_SETTINGS[0]._replace(courant=1e-3)  # which will not get anywhere
+    monkeypatch.setattr(steady_flow, "MARCH_SETTINGS", (bold, *steady_flow.MARCH_SETTINGS))
     monkeypatch.setattr(steady_flow, "COURANT", (1e-3,))
     flow = solve_airfoil(grid(np.zeros(8)))
     assert flow.reached[0] <= 1e-6

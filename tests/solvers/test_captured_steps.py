@@ -17,7 +17,7 @@ def test_a_recorded_step_is_the_step_and_begins_where_the_state_was(fuse):
         velocity.sub_(place, alpha=0.1)
         place.add_(velocity, alpha=0.1)
 
-    advance = recording.recorded(step, [place, velocity], fuse=[place, velocity] if fuse else ())
+    advance = recording.capture_step(step, [place, velocity], fuse=[place, velocity] if fuse else ())
     true = place.clone(), velocity.clone()
     assert torch.equal(true[0], torch.arange(6.0, dtype=torch.float64).view(2, 3))
     for _ in range(5):
@@ -48,7 +48,7 @@ def test_a_step_is_compiled_once_for_all_numbers_of_samples(caplog):
     compiled = torch._dynamo.utils.counters["stats"]
     for samples, graphs in ((2, 1), (5, 0)):
         fall, before = Fall(samples), compiled["unique_graphs"]
-        recording.recorded(fall.step, [fall.place], fuse=[fall.place])()
+        recording.capture_step(fall.step, [fall.place], fuse=[fall.place])()
         assert compiled["unique_graphs"] - before == graphs
         assert fall.place.eq(0.5).all()
     assert "not compiled" not in caplog.text

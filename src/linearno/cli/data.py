@@ -15,11 +15,11 @@ from linearno.cli.shared import console, progress_bar, user_errors
 from linearno.core.durations import format_duration
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark
-from linearno.data.availability import how_to_make, present
+from linearno.data.availability import how_to_generate, present
 from linearno.data.compress import pack as pack_set
 from linearno.data.compress import unpack as unpack_set
 from linearno.data.generation.card import CARD, Card, array_name, open_array, read_card
-from linearno.data.generation.plan import Plan, begun
+from linearno.data.generation.plan import Plan, read_progress
 
 PATIENCE = 600.0  # seconds that a CPU may work without having been asked to
 CORES = 2  # of that CPU, whichever is here: the same command asks for the same samples everywhere
@@ -88,7 +88,7 @@ def _way(benchmark: Benchmark, root: Path) -> tuple[str, float]:
     sizes, points = benchmark.config.make({}).sizes, benchmark.resolution
     elsewhere, whole = f"--full --out {root}-full", _seconds(benchmark, points) * sum(sizes.values())
     try:
-        there = begun(root)
+        there = read_progress(root)
     except UserError:
         return elsewhere, whole
     if there is None:
@@ -173,7 +173,7 @@ def _seconds(benchmark: Benchmark, points: int | None, scheme: str | None = None
 
 def _as_begun(root: Path, sizes: dict[str, int]) -> tuple[dict[str, int], str] | None:
     """The sizes of the set in `root`, finished or not, and a line where they are not the protocol's."""
-    if (there := begun(root)) is None:
+    if (there := read_progress(root)) is None:
         return None
     found: dict[str, int] = there.plan.model_dump()["sizes"]
     total = sum(sizes.values())
@@ -284,7 +284,7 @@ def pack(
             path,
             rounded=benchmark.outputs,
             channels=benchmark.channels,
-            how=how_to_make(name, folder),
+            how=how_to_generate(name, folder),
         )
         rounded = "".join(f"; {file} to ±{error:.2g}" for file, error in off.items())
         typer.echo(f"{path}: {path.stat().st_size / 1e6:.3g} MB{rounded}")

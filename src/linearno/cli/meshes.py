@@ -13,7 +13,7 @@ from linearno.cli.shared import DeviceOption, ImportOption, RunArgument, console
 from linearno.core.atomic_io import writable_folder, write_text
 from linearno.core.errors import UserError
 from linearno.data import FieldSpec
-from linearno.data.arrays import read_points, read_question
+from linearno.data.array_io import read_input_arrays, read_points
 from linearno.experiment import open_run
 from linearno.inference.bundle import load
 from linearno.meshes.config import CasesConfig
@@ -238,7 +238,7 @@ def _query_observed(run: Path, seen: Path, points: Path, out: Path, device: str)
     bundle = load(run, device)
     spec = bundle.asked.model_copy(update={"grid": None})
     places = read_points(points, spec)
-    asked = read_question(seen, spec, need_coords=True)
+    asked = read_input_arrays(seen, spec, need_coords=True)
     assert asked.coords is not None
     values = bundle.encode(asked.coords, asked.inputs).query(places)
     heads, rows = tuple(spec.coords), [[float(f"{x:.9g}") for x in place] for place in places.tolist()]

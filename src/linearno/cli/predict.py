@@ -16,7 +16,7 @@ from linearno.cli.meshes import (
 )
 from linearno.cli.shared import DeviceOption, ImportOption, RunArgument, console, progress_bar, user_errors
 from linearno.core.durations import format_duration
-from linearno.data.arrays import Question, read_question, require_array_file, write_arrays
+from linearno.data.array_io import InputArrays, read_input_arrays, require_array_file, write_arrays
 from linearno.inference.bundle import Bundle, load
 from linearno.models import import_definitions
 from linearno.training import Completion, Timed
@@ -80,7 +80,7 @@ def predict(
         completes = isinstance(bundle.task, Completion)
         spec = bundle.asked.model_copy(update={"grid": None}) if completes else bundle.asked
         need = completes or bundle.coords is None
-        asked = read_question(question[0], spec, stride=stride, need_coords=need)
+        asked = read_input_arrays(question[0], spec, stride=stride, need_coords=need)
         answer = _answer(bundle, asked, steps, memory)
         grid = bundle.spec.grid or answer.shape[1:2]
         shape = (*asked.leading[:-1], *grid) if completes else asked.leading
@@ -97,7 +97,7 @@ def _step_names(channels: int, frame: int) -> list[str]:
     return [f"step{i // frame + 1}" + (f"_{i % frame + 1}" if frame > 1 else "") for i in range(channels)]
 
 
-def _answer(bundle: Bundle, asked: Question, steps: int | None, memory: str | None) -> Tensor:
+def _answer(bundle: Bundle, asked: InputArrays, steps: int | None, memory: str | None) -> Tensor:
     """The prediction; within a given memory with a word on what it takes, and a bar."""
     if memory is None:
         return bundle.predict(asked.inputs, asked.coords, steps=steps)

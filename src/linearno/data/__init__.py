@@ -9,15 +9,15 @@ from linearno.data.benchmark import (
     METRICS,
     Benchmark,
     DataConfig,
-    Layout,
     PerSample,
+    SampleLayout,
     Splits,
     Variant,
     metric_title,
     relative_l2,
     relative_mae,
 )
-from linearno.data.bounding_box import box_of, outside
+from linearno.data.bounding_box import box_of, outside_box
 from linearno.data.burgers import BurgersConfig
 from linearno.data.darcy import DarcyConfig
 from linearno.data.elasticity import ElasticityConfig
@@ -45,11 +45,11 @@ __all__ = [
     "ElasticityConfig",
     "FieldData",
     "FieldSpec",
-    "Layout",
     "NavierStokesConfig",
     "PerSample",
     "PipeConfig",
     "PlasticityConfig",
+    "SampleLayout",
     "Scaler",
     "Splits",
     "Variant",
@@ -57,7 +57,7 @@ __all__ = [
     "draw_observed",
     "metric_title",
     "observed_count",
-    "outside",
+    "outside_box",
     "relative_l2",
     "relative_mae",
 ]

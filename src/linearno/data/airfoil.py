@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from linearno.core.errors import UserError
 from linearno.data.array_files import Files, Stored, require_stride
 from linearno.data.availability import Source
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.body_fitted import (
     Curved,
     curved_problems,
@@ -84,11 +84,11 @@ def open_airfoil(cfg: AirfoilConfig) -> Splits:
     return Splits(train, test, source)
 
 
-def airfoil_layout(cfg: AirfoilConfig, stored: int = RESOLUTION) -> Layout:
+def airfoil_layout(cfg: AirfoilConfig, stored: int = RESOLUTION) -> SampleLayout:
     """Of samples stored with so many nodes along airfoil and wake."""
     require_stride(cfg.stride, stored, stored // UNIT)
     grid = tuple((size - 1) // cfg.stride + 1 for size in grid_shape(stored))
-    return Layout(FieldSpec(coords=("x", "y"), outputs=("mach",), grid=grid, plot_extent=VIEW))
+    return SampleLayout(FieldSpec(coords=("x", "y"), outputs=("mach",), grid=grid, plot_extent=VIEW))
 
 
 def _require_shape(array: Stored, arrays: list[Stored]) -> None:

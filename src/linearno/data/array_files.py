@@ -17,10 +17,10 @@ from linearno.data.availability import (
     complaints,
     generated_words,
     how_to_fetch,
-    how_to_make,
+    how_to_generate,
     set_problems,
 )
-from linearno.data.generation.card import array_name, card_of, open_array, require_finite
+from linearno.data.generation.card import array_name, open_array, read_card_for, require_finite
 from linearno.data.matlab import mat_shape, read_mat
 
 
@@ -52,8 +52,8 @@ def open_stored(files: Files, root: Path, source: Source) -> tuple[list[Stored],
 
 
 def _generated(files: Files, root: Path) -> tuple[list[Stored], str]:
-    how = how_to_make(files.benchmark, root)
-    card = card_of(root, files.benchmark, how=how)
+    how = how_to_generate(files.benchmark, root)
+    card = read_card_for(root, files.benchmark, how=how)
     arrays = []
     for split in ("train", "test"):
         for field in files.axes:

@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from linearno.core.errors import UserError
 from linearno.data.generation.card import CARD, Card, card_problems, read_card
-from linearno.data.generation.plan import unfinished
+from linearno.data.generation.plan import describe_unfinished
 
 Kind = Literal["generated", "published"]
 Source = Literal["auto", "generated", "published"]
@@ -29,7 +29,7 @@ def present(name: str, root: Path, published: Iterable[str]) -> str:
             found.append(words)
         if (root / CARD).exists():
             found.append(_card_words(name, root))
-        elif stopped := unfinished(root):
+        elif stopped := describe_unfinished(root):
             found.append(stopped)
     except (UserError, OSError) as error:
         found.append(f"error: {error}")
@@ -48,7 +48,7 @@ def _published_words(root: Path, published: Iterable[str]) -> str:
 
 
 def _card_words(name: str, root: Path) -> str:
-    card = read_card(root, how=how_to_make(name, root))
+    card = read_card(root, how=how_to_generate(name, root))
     sizes = ", ".join(f"{split} {count}" for split, count in card.sizes.items())
     files = [root / name for name in card.files if (root / name).exists()]
     return f"generated, seed {card.seed}, {sizes}, {_gigabytes(files)}"
@@ -58,9 +58,9 @@ def _gigabytes(paths: Iterable[Path]) -> str:
     return f"{sum(path.stat().st_size for path in paths) / 1e9:.2g} GB"
 
 
-def how_to_make(name: str, root: Path) -> str:
+def how_to_generate(name: str, root: Path) -> str:
     """What to do when something is amiss in `root`."""
-    if stopped := unfinished(root):
+    if stopped := describe_unfinished(root):
         return f"{stopped}: the command that began it goes on"
     first = "remove the generated files, then " if (root / CARD).exists() else ""
     return f"{first}run `linearno data generate {name} --out {root}`"
@@ -68,7 +68,7 @@ def how_to_make(name: str, root: Path) -> str:
 
 def how_to_fetch(name: str, root: Path) -> str:
     """What to do when something is amiss with the published files in `root`."""
-    make = "" if (root / CARD).exists() else f"{how_to_make(name, root)} and "
+    make = "" if (root / CARD).exists() else f"{how_to_generate(name, root)} and "
     return f"fetch the published files again, or {make}set data.source=generated"
 
 
@@ -87,7 +87,7 @@ def set_problems(
     there = any(path.exists() for path in published)
     lines = list(check()) if there else []
     if not there or (root / CARD).exists():
-        lines += card_problems(root, name, how=how_to_make(name, root))
+        lines += card_problems(root, name, how=how_to_generate(name, root))
     return lines
 
 

@@ -30,7 +30,7 @@ class DataConfig(Config):
         return {"train": self.train, "test": self.test}
 
 
-class Layout(NamedTuple):
+class SampleLayout(NamedTuple):
     """What the samples of a set look like, and the points (N, X) that they share, if they do."""
 
     spec: FieldSpec
@@ -161,7 +161,7 @@ class Benchmark:
     published: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
-    layout: Callable[[Any], Layout] | None = None
+    layout: Callable[[Any], SampleLayout] | None = None
     seconds: float = 0.0
     slower: dict[str, float] | None = None
     growth: float = 2.0

@@ -10,7 +10,7 @@ def box_of(points: Float[Tensor, "*S N X"]) -> Float[Tensor, "2 X"]:
     return stack([flat.amin(dim=0), flat.amax(dim=0)])
 
 
-def outside(points: Float[Tensor, "*S N X"], box: Float[Tensor, "2 X"]) -> Bool[Tensor, "*S N"]:
+def outside_box(points: Float[Tensor, "*S N X"], box: Float[Tensor, "2 X"]) -> Bool[Tensor, "*S N"]:
     """Which points do not lie in the box; its faces belong to it."""
     lowest, highest = box
     return ((points < lowest) | (points > highest)).any(dim=-1)

@@ -17,7 +17,7 @@ from linearno.data.availability import (
     complaints,
     generated_words,
     how_to_fetch,
-    how_to_make,
+    how_to_generate,
     require_samples,
     set_problems,
     verify_tells,
@@ -26,14 +26,14 @@ from linearno.data.benchmark import (
     DATASETS,
     Benchmark,
     DataConfig,
-    Layout,
+    SampleLayout,
     Splits,
     Variant,
     relative_l2,
     relative_mae,
 )
 from linearno.data.field_data import FieldData
-from linearno.data.generation.card import array_name, card_of, open_array, require_finite
+from linearno.data.generation.card import array_name, open_array, read_card_for, require_finite
 from linearno.data.generation.generate import Recipe, generator
 from linearno.data.generation.plan import SPLITS, Split
 from linearno.data.object_npy import read_pickled
@@ -86,11 +86,11 @@ def open_validation(cfg: BurgersConfig) -> FieldData:
     return _open(cfg, "val", _kind(cfg))
 
 
-def burgers_layout(cfg: BurgersConfig, side: int = RESOLUTION) -> Layout:
+def burgers_layout(cfg: BurgersConfig, side: int = RESOLUTION) -> SampleLayout:
     """Of samples stored at so many points and times."""
     rows = middle_rows(side)
     spec = FieldSpec(coords=("x", "t"), outputs=(FIELD,), grid=(rows.stop - rows.start, side))
-    return Layout(spec, burgers_coords(side))
+    return SampleLayout(spec, burgers_coords(side))
 
 
 def burgers_coords(side: int) -> Tensor:
@@ -113,14 +113,14 @@ def _path(root: Path, split: Split, kind: Kind) -> Path:
 
 
 def _how(root: Path, kind: Kind) -> str:
-    return (how_to_fetch if kind == "published" else how_to_make)("burgers", root)
+    return (how_to_fetch if kind == "published" else how_to_generate)("burgers", root)
 
 
 def _words(root: Path, kind: Kind) -> str:
     """Where the numbers come from; an error if they are not there."""
     how = _how(root, kind)
     if kind == "generated":
-        return generated_words(card_of(root, "burgers", how=how), root)
+        return generated_words(read_card_for(root, "burgers", how=how), root)
     train, test = (require(_path(root, split, kind), how=how).name for split in PROTOCOL)
     return f"published files {train} and {test} in {root}"
 

@@ -22,7 +22,7 @@ from linearno.data.array_files import (
     unit_square,
 )
 from linearno.data.availability import Source, require_samples, verify_tells
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.generation.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
 from linearno.solvers.darcy import darcy_samples, require_resolution
@@ -65,7 +65,7 @@ def open_darcy(cfg: DarcyConfig) -> Splits:
     return Splits(train, test, source)
 
 
-def darcy_layout(cfg: DarcyConfig, stored: int = RESOLUTION) -> Layout:
+def darcy_layout(cfg: DarcyConfig, stored: int = RESOLUTION) -> SampleLayout:
     """Of samples stored at so many points a side."""
     require_stride(cfg.stride, stored, stored - 1)
     side = (stored - 1) // cfg.stride + 1
@@ -76,7 +76,7 @@ def darcy_layout(cfg: DarcyConfig, stored: int = RESOLUTION) -> Layout:
         grid=(side, side),
         standardised=("inputs", "outputs"),
     )
-    return Layout(spec, unit_square(side))
+    return SampleLayout(spec, unit_square(side))
 
 
 def _count(array: Stored, cfg: DarcyConfig) -> int:

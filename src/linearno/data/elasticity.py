@@ -19,12 +19,12 @@ from linearno.data.availability import (
     set_problems,
     verify_tells,
 )
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
 from linearno.data.generation.card import open_array
 from linearno.data.generation.generate import Recipe, generator
 from linearno.data.sample import FieldSpec
-from linearno.solvers.unit_cell import EDGES, RADII, WAVES, elasticity_sample, points_of
+from linearno.solvers.unit_cell import EDGES, RADII, WAVES, elasticity_sample, gauss_point_count
 
 FILES = Files("elasticity", {"xy": ("points", "2"), "sigma": ("points",)}, {})
 PUBLISHED = {"xy": "Random_UnitCell_XY_10.npy", "sigma": "Random_UnitCell_sigma_10.npy"}
@@ -69,8 +69,8 @@ def open_elasticity(cfg: ElasticityConfig) -> Splits:
     return Splits(train, test, source)
 
 
-def elasticity_layout(cfg: ElasticityConfig) -> Layout:
-    return Layout(FieldSpec(coords=("x", "y"), outputs=("stress",), standardised=("outputs",)))
+def elasticity_layout(cfg: ElasticityConfig) -> SampleLayout:
+    return SampleLayout(FieldSpec(coords=("x", "y"), outputs=("stress",), standardised=("outputs",)))
 
 
 def _arrays(root: Path, source: Source) -> tuple[list[Stored], str]:
@@ -93,7 +93,7 @@ def _published(folder: Path, *, how: str) -> tuple[list[Stored], str]:
         for field, name in PUBLISHED.items():
             path, between = folder / name, FILES.axes[field][1:]
             values = open_array(path, how=how)
-            expected = (points_of(EDGES), *map(int, between))
+            expected = (gauss_point_count(EDGES), *map(int, between))
             if values.shape[:-1] != expected or values.dtype.kind != "f":
                 held, words = f"{values.dtype} {values.shape}", ", ".join(map(str, (*expected, "samples")))
                 raise UserError(f"{path}: {field} is {held}; expected real numbers ({words}); {how}")
@@ -119,7 +119,7 @@ def make_elasticity(rng: np.random.Generator, resolution: int) -> dict[str, ndar
 
 
 def elasticity_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
-    points = points_of(resolution)
+    points = gauss_point_count(resolution)
     return {"xy": (points, 2), "sigma": (points,), "rr": (RADII,), "theta": (2 * WAVES,)}
 
 

@@ -25,7 +25,7 @@ from linearno.data.array_files import (
     unit_square,
 )
 from linearno.data.availability import Source, require_samples, verify_tells
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.generation.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
 from linearno.solvers.navier_stokes import FRAMES, SCHEMES, navier_stokes_samples, stored_points
@@ -75,7 +75,7 @@ def open_ns(cfg: NavierStokesConfig) -> Splits:
     return Splits(train, test, source)
 
 
-def ns_layout(cfg: NavierStokesConfig, stored: int = STORED) -> Layout:
+def ns_layout(cfg: NavierStokesConfig, stored: int = STORED) -> SampleLayout:
     """Of samples stored at so many points a side."""
     require_stride(cfg.stride, stored, stored)
     side, names = stored // cfg.stride, tuple(f"w{t}" for t in range(1, cfg.frames + 1))
@@ -85,7 +85,7 @@ def ns_layout(cfg: NavierStokesConfig, stored: int = STORED) -> Layout:
         outputs=names[cfg.frames_in :],
         grid=(side, side),
     )
-    return Layout(spec, unit_square(side))
+    return SampleLayout(spec, unit_square(side))
 
 
 def _require_frames(array: Stored, cfg: NavierStokesConfig) -> None:

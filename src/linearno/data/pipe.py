@@ -15,7 +15,7 @@ from torch import Tensor
 from linearno.core.errors import UserError
 from linearno.data.array_files import Files, Stored, require_shape, require_stride, side_of
 from linearno.data.availability import Source
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.body_fitted import (
     Curved,
     curved_problems,
@@ -78,11 +78,11 @@ def open_pipe(cfg: PipeConfig) -> Splits:
     return Splits(train, test, source)
 
 
-def pipe_layout(cfg: PipeConfig, stored: int = RESOLUTION) -> Layout:
+def pipe_layout(cfg: PipeConfig, stored: int = RESOLUTION) -> SampleLayout:
     """Of samples stored at so many points a side."""
     require_stride(cfg.stride, stored, stored - 1)
     side = (stored - 1) // cfg.stride + 1
-    return Layout(
+    return SampleLayout(
         FieldSpec(coords=("x", "y"), outputs=("ux",), grid=(side, side), standardised=("coords", "outputs"))
     )
 

@@ -23,7 +23,7 @@ from linearno.data.array_files import (
     side_of,
 )
 from linearno.data.availability import Source, complaints, require_samples, set_problems, verify_tells
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Layout, Splits, Variant
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
 from linearno.data.generation.generate import Recipe, batch_that_fits, generator
 from linearno.data.sample import FieldSpec
@@ -92,7 +92,9 @@ def open_plasticity(cfg: PlasticityConfig) -> Splits:
     return Splits(split("train"), split("test"), f"{source}; coordinates {cfg.coords}, die {cfg.die}")
 
 
-def plasticity_layout(cfg: PlasticityConfig, columns: int = PUBLISHED_NODES, frames: int = FRAMES) -> Layout:
+def plasticity_layout(
+    cfg: PlasticityConfig, columns: int = PUBLISHED_NODES, frames: int = FRAMES
+) -> SampleLayout:
     """Of samples stored with so many columns of points."""
     names = [f"{channel}{frame}" for frame in range(frames) for channel in CHANNELS]
     die = "die" if cfg.die == "aligned" else "die_reversed"  # pictures say what they show
@@ -105,7 +107,7 @@ def plasticity_layout(cfg: PlasticityConfig, columns: int = PUBLISHED_NODES, fra
         standardised=("inputs",),
         position_outputs=tuple(name for name in names if name[0] in "xy"),
     )
-    return Layout(spec, unit_block(columns, rows_of(columns), scrambled=cfg.coords == "scrambled"))
+    return SampleLayout(spec, unit_block(columns, rows_of(columns), scrambled=cfg.coords == "scrambled"))
 
 
 def _read(array: Stored, samples: slice, how: str) -> Tensor:

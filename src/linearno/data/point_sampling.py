@@ -19,7 +19,7 @@ def draw_points(
     return lots.topk(count, largest=False).indices.sort().values
 
 
-def points_of(data: FieldData, sample: int) -> tuple[int, Tensor | None]:
+def points_and_surface(data: FieldData, sample: int) -> tuple[int, Tensor | None]:
     """How many points a sample has, and which of them are on a surface."""
     if data.offsets is not None:
         start, stop = data.offsets[sample : sample + 2].tolist()

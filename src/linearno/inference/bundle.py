@@ -17,7 +17,7 @@ from torch import Tensor
 
 from linearno.core.device import autocast, resolve_device, set_matmul_precision
 from linearno.core.errors import UserError
-from linearno.data import Batch, FieldData, FieldSpec, box_of, outside
+from linearno.data import Batch, FieldData, FieldSpec, box_of, outside_box
 from linearno.inference.bundle_files import BundleParts, read_bundle, write_bundle
 from linearno.inference.streaming import OnChunk, Streamer
 from linearno.nn.protocol import Queryable, Streamable, completes, fixed_grid, needs_of, unsupported
@@ -254,7 +254,7 @@ class Bundle(BundleParts):
         if self.coords is None:
             return
         box = box_of(self.coords)
-        count = int(outside(points.to(box), box).sum())
+        count = int(outside_box(points.to(box), box).sum())
         if count:
             sides = zip(self.spec.coords, *box.tolist(), strict=True)
             where = ", ".join(f"{name} from {low:g} to {high:g}" for name, low, high in sides)

@@ -14,7 +14,7 @@ from linearno.core.provenance import commit, versions
 from linearno.core.randomness import numpy_generator
 from linearno.data.benchmark import DATASETS, Benchmark, Variant
 from linearno.data.generation.card import CARD, Card
-from linearno.data.generation.workers import in_order
+from linearno.data.generation.workers import process_map
 from linearno.meshes.cases import open_cases, verify_cases
 from linearno.meshes.config import CasesConfig
 from linearno.solvers.perforated_plate import PulledCell, pulled_cell
@@ -50,7 +50,7 @@ def generate_cases(
                 write(number)
                 tick(1)
         else:
-            with closing(in_order(write, todo, workers)) as written:
+            with closing(process_map(write, todo, workers)) as written:
                 for _ in written:
                     tick(1)
         write_json(root / CARD, _card(facts | {"sizes": sizes}).model_dump(mode="json"))

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 Step = Callable[[], None]
 
 
-def recorded(step: Step, state: Sequence[Tensor], *, fuse: Sequence[Tensor] = ()) -> Step:
+def capture_step(step: Step, state: Sequence[Tensor], *, fuse: Sequence[Tensor] = ()) -> Step:
     """A call that is step(), which changes `state` in place. On CUDA it replays a graph, which reads and
     writes the memory that `step` uses now; the call keeps `step` alive.
 

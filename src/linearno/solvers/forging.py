@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from linearno.core.errors import SampleError, UserError, entry
-from linearno.solvers.captured_steps import recorded
+from linearno.solvers.captured_steps import capture_step
 from linearno.solvers.plasticity import Body, Material, Nodes, areas, body_at_rest
 
 Given = Float[Tensor, "..."]  # from a user, who gets a line about a wrong shape
@@ -243,7 +243,7 @@ def _forge(
     press = Press(die_on(heights), body, speed=travel / DURATION)
     many = len(heights) > 1 and steps * (frames - 1) > MANY_STEPS[heights.device.type]
     batched = [*body.state, body.push, press.bottom, press.die.coefficients, press.die.first]
-    advance = recorded(press.step, [*body.state, press.lowered], fuse=batched if many else ())
+    advance = capture_step(press.step, [*body.state, press.lowered], fuse=batched if many else ())
     found, solved = [body.place.clone()], torch.ones(len(heights), dtype=torch.bool, device=heights.device)
     for _ in range(frames - 1):
         for count in range(steps):

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.fft import fftfreq, irfft2, rfft2, rfftfreq
 
 from linearno.core.errors import SampleError, UserError, entry
-from linearno.solvers.captured_steps import recorded
+from linearno.solvers.captured_steps import capture_step
 from linearno.solvers.random_fields import draw_each, periodic_field
 
 Given = Float[Tensor, "..."]  # from a user, who gets a line about a wrong shape
@@ -67,7 +67,7 @@ def solve_navier_stokes(
     # one at a time: a transform of many may round differently from a transform of one
     spectrum = torch.view_as_real(torch.stack([rfft2(one) for one in w.reshape(-1, size, size)]))
     step = chosen.start(flow_on(f, viscosity), interval / steps)  # lives as long as its recording
-    advance = recorded(lambda: step(spectrum), [spectrum])
+    advance = capture_step(lambda: step(spectrum), [spectrum])
     found = []
     for frame in range(1, frames + 1):
         for _ in range(steps):

@@ -39,7 +39,7 @@ WARM = 20  # steps before that
 RIDGE, TINY = 1e-13, 1e-300  # so that steps that are alike do no harm
 
 
-class Pace(NamedTuple):
+class MarchSettings(NamedTuple):
     """How boldly to march: what ends most flows soon lets a few with strong shocks wander about."""
 
     courant: float
@@ -48,7 +48,11 @@ class Pace(NamedTuple):
     largest: float  # relative change of density or pressure in a step
 
 
-PACES = Pace(1000.0, 0.05, 60, 0.3), Pace(300.0, 0.02, 120, 0.3), Pace(1000.0, 0.05, 20, 0.1)
+MARCH_SETTINGS = (
+    MarchSettings(1000.0, 0.05, 60, 0.3),
+    MarchSettings(300.0, 0.02, 120, 0.3),
+    MarchSettings(1000.0, 0.05, 20, 0.1),
+)
 
 
 class Steady(NamedTuple):
@@ -75,7 +79,7 @@ def solve_euler(nodes: Given, outside: Given, *, cut: int = 0) -> Steady:
         first = int((~is_solved(found)).nonzero()[0])
         raise SampleError(
             first,
-            f"the flow did not become steady in {len(PACES)} × {MAX_STEPS} steps: "
+            f"the flow did not become steady in {len(MARCH_SETTINGS)} × {MAX_STEPS} steps: "
             f"{found.reached[first]:.1e} of the first residual is left, expected {TOLERANCE:g}; "
             "give a smoother body or another grid",
         )
@@ -112,7 +116,7 @@ def march(grid: Grid, outside: State, room: int | None = None) -> Steady:
         finite = going.state.isfinite().flatten(1).all(dim=1)
         keep = (going.reached > TOLERANCE) & finite & (going.number < MAX_STEPS)
         if not keep.all():
-            again = ~keep & ~(going.reached <= TOLERANCE) & (going.pace + 1 < len(PACES))
+            again = ~keep & ~(going.reached <= TOLERANCE) & (going.pace + 1 < len(MARCH_SETTINGS))
             left = len(keep) - int(keep.sum()) - int(again.sum())
             new, begun = everyone[begun : begun + left], min(begun + left, count)
             who = torch.cat([going.who[again], new])
@@ -166,7 +170,7 @@ def _joined(grid: Grid, going: Going, keep: Bool[Tensor, "B"], fresh: Going) -> 
 
 def _round(going: Going) -> Going:
     """Some steps with one matrix."""
-    courant, near, late, largest = going.state.new_tensor(PACES)[going.pace].unbind(1)
+    courant, near, late, largest = going.state.new_tensor(MARCH_SETTINGS)[going.pace].unbind(1)
     first, turn = going.state.new_tensor(COURANT), going.number // ROUND
     courant = torch.where(turn < len(first), first[turn.clamp(max=len(first) - 1)], courant)
     factors = _factors(going, courant)

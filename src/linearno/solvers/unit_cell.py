@@ -127,7 +127,7 @@ def require_edges(edges: int) -> None:
         )
 
 
-def points_of(edges: int) -> int:
+def gauss_point_count(edges: int) -> int:
     """Gauss points of a sample: nine in each quad."""
     require_edges(edges)
     (columns, rows), (across, up) = GRID, MIDDLE

@@ -8,7 +8,7 @@ from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.core.errors import UserError
 from linearno.data.benchmark import PerSample
 from linearno.data.field_data import FieldData
-from linearno.data.point_sampling import points_of
+from linearno.data.point_sampling import points_and_surface
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
 from linearno.metrics.norms import mask_unknown
@@ -115,7 +115,7 @@ def sample_errors(
 
 def probe_batch(task: Task, data: FieldData, device: torch.device, points: int | None = None) -> Batch:
     """What one call of the model sees of the first sample of `data`, or of its first `points` points."""
-    kept = None if points is None else [torch.arange(min(points, points_of(data, 0)[0]))]
+    kept = None if points is None else [torch.arange(min(points, points_and_surface(data, 0)[0]))]
     batch = data.batch(torch.zeros(1, dtype=torch.int64), kept).to(device)
     drawn = task.draw(batch.coords.shape[-2], 0)
     return task.call(batch, None if drawn is None else drawn.to(device))

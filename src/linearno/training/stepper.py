@@ -14,7 +14,7 @@ from torch import Tensor
 from linearno.core.cuda_graph import CapturedFunction, capture
 from linearno.core.randomness import torch_generator
 from linearno.data.field_data import FieldData
-from linearno.data.point_sampling import draw_points, points_of
+from linearno.data.point_sampling import draw_points, points_and_surface
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
 from linearno.nn.protocol import capturable
@@ -146,7 +146,7 @@ class Engine:
             return self.data.batch(index)
         kept = []
         for sample in index.tolist():
-            points, surface = points_of(self._on_host, sample)
+            points, surface = points_and_surface(self._on_host, sample)
             generator = torch_generator(self.seed, OF_MESH, self.state.epoch, sample)
             kept.append(draw_points(points, count, generator, surface if self.config.keep_surface else None))
         return self.data.batch(index, kept)

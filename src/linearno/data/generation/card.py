@@ -73,7 +73,7 @@ def read_card(root: Path, *, how: str) -> Card:
         raise UserError(f"{root / CARD}: {error}; {how}") from None
 
 
-def card_of(root: Path, name: str, *, how: str) -> Card:
+def read_card_for(root: Path, name: str, *, how: str) -> Card:
     """The card of a set of that name."""
     card = read_card(root, how=how)
     if card.name != name:
@@ -81,7 +81,7 @@ def card_of(root: Path, name: str, *, how: str) -> Card:
     return card
 
 
-def require_untouched(root: Path, *, how: str) -> None:
+def verify_hashes(root: Path, *, how: str) -> None:
     """An error that names the first file whose hash is not that on its card."""
     for name, facts in read_card(root, how=how).files.items():
         _require_hash(root / name, facts, how=how)
@@ -114,7 +114,7 @@ def card_problems(root: Path, name: str, *, how: str) -> list[str]:
     """What differs between a folder and its card, which is to be one of a set of that name: a line for each
     file; nothing when all is well."""
     try:
-        card = card_of(root, name, how=how)
+        card = read_card_for(root, name, how=how)
     except UserError as error:
         return [str(error)]
     found = (_file_problem(root / file, facts, how) for file, facts in card.files.items())

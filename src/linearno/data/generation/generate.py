@@ -27,11 +27,11 @@ from linearno.data.generation.plan import (
     Job,
     Plan,
     Progress,
-    read_progress,
+    read_progress_record,
     require_same,
     require_same_law,
 )
-from linearno.data.generation.workers import in_order
+from linearno.data.generation.workers import process_map
 
 RECORD_EVERY = 1.0  # seconds between two records of progress
 Make = Callable[[np.random.Generator, int], dict[str, ndarray]]
@@ -117,7 +117,7 @@ def generate(
                 size = max(1, min(size, -(-(len(jobs) - progress.done) // workers)))
             batches = [jobs[i : i + size] for i in range(progress.done, len(jobs), size)]
             work = partial(_make, _batched(recipe, plan), root, plan, place)
-            finished = in_order(work, batches, workers) if on_cpu else (work(batch) for batch in batches)
+            finished = process_map(work, batches, workers) if on_cpu else (work(batch) for batch in batches)
             _fill(root, progress, finished, tick)
         _finish(recipe, root, start, list(arrays))
 
@@ -213,7 +213,7 @@ def _begin_or_resume(root: Path, start: Progress, arrays: Arrays) -> Progress:
 
 def _resume(root: Path, start: Progress, arrays: Arrays) -> Progress:
     """How far an earlier call came that began as this one."""
-    progress = read_progress(root)
+    progress = read_progress_record(root)
     if progress.plan != start.plan:
         raise UserError(f"{root} was begun with {progress.plan}; go on with these or remove the folder")
     require_same_law(root, progress, start)
@@ -234,7 +234,7 @@ def _nothing_half_written(root: Path, arrays: Arrays) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        kept = (root / PROGRESS).exists() and read_progress(root).done > 0
+        kept = (root / PROGRESS).exists() and read_progress_record(root).done > 0
         if not kept:
             with suppress(OSError):  # the first error is the one to tell
                 for path in (root / PROGRESS, *map(_part, arrays)):

@@ -45,7 +45,7 @@ class Progress(Config):
     solver: str | None = None
 
 
-def begun(root: Path) -> Progress | None:
+def read_progress(root: Path) -> Progress | None:
     """The plan of the set in `root` and how much of it is done, if there is one, finished or not."""
     try:
         if (root / CARD).exists():
@@ -53,7 +53,7 @@ def begun(root: Path) -> Progress | None:
             plan = _plan_of(card)
             law = {"equation": card.equation, "solver": card.solver}
             return Progress(plan=plan, done=len(plan.jobs), device=card.device, **law)
-        return read_progress(root) if (root / PROGRESS).exists() else None
+        return read_progress_record(root) if (root / PROGRESS).exists() else None
     except OSError as error:
         raise UserError(f"cannot read what is in {root}: {error.strerror}; choose another folder") from None
 
@@ -62,9 +62,9 @@ def _plan_of(card: Card) -> Plan:
     return Plan.make(card.model_dump(include=set(Plan.model_fields)))
 
 
-def unfinished(root: Path) -> str | None:
+def describe_unfinished(root: Path) -> str | None:
     """A clause about a generation that was interrupted in `root`, if there was one."""
-    if (root / CARD).exists() or (progress := begun(root)) is None:
+    if (root / CARD).exists() or (progress := read_progress(root)) is None:
         return None
     return f"its generation stopped after {progress.done} of {len(progress.plan.jobs)} samples"
 
@@ -91,7 +91,7 @@ def require_same_law(root: Path, there: Card | Progress, start: Progress) -> Non
         )
 
 
-def read_progress(root: Path) -> Progress:
+def read_progress_record(root: Path) -> Progress:
     how = "remove the folder and generate again"
     try:
         return Progress.make(read_json(root / PROGRESS, how=how))

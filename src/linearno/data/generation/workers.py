@@ -23,7 +23,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB
 CHILD_ENVIRONMENT = dict.fromkeys((*THREADS, "PYTHONSAFEPATH"), "1")
 
 
-def in_order(work: Callable[[J], R], jobs: Sequence[J], workers: int) -> Generator[R, None, None]:
+def process_map(work: Callable[[J], R], jobs: Sequence[J], workers: int) -> Generator[R, None, None]:
     """work(job) for each job, in order, computed by `workers` processes a little ahead of the consumer.
 
     Closing the iterator, or an error (Ctrl-C too), ends the workers at once, in the middle of their work.

@@ -22,7 +22,7 @@ ENDINGS = (".npz", ".mat")
 
 
 @dataclass(frozen=True)
-class Question:
+class InputArrays:
     """Inputs (S, N, C) and coordinates as a model takes them, and the shape in which they came."""
 
     inputs: Tensor | None
@@ -30,7 +30,9 @@ class Question:
     leading: tuple[int, ...]  # of one field: (), (S,), (rows, columns), (S, rows, columns) …
 
 
-def read_question(path: Path, spec: FieldSpec, *, stride: int = 1, need_coords: bool = False) -> Question:
+def read_input_arrays(
+    path: Path, spec: FieldSpec, *, stride: int = 1, need_coords: bool = False
+) -> InputArrays:
     """The fields that `spec` names, from a file of arrays; every mismatch is named before any work."""
     arrays = read_arrays(path, [*spec.inputs, "coords"])
     missing = [name for name in spec.inputs if name not in arrays]
@@ -55,7 +57,7 @@ def read_question(path: Path, spec: FieldSpec, *, stride: int = 1, need_coords: 
         raise UserError(f"{path}: {coords.shape[-2]} points in coords, {inputs.shape[-2]} in the fields")
     if leading is None and coords is not None:
         leading = tuple(coords.shape[:-1])
-    return Question(inputs, coords, leading or ())
+    return InputArrays(inputs, coords, leading or ())
 
 
 def _as_row(values: ndarray, coords: ndarray) -> ndarray:
