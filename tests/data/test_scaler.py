@@ -54,10 +54,35 @@ def test_decoding_undoes_encoding_to_rounding():
     assert (back - test.targets).abs().max() <= 4 * torch.finfo(torch.float32).eps * test.targets.abs().max()
 
 
-def test_a_constant_channel_stays_finite():
-    train = batch(0)._replace(inputs=torch.full((7, 33, 2), 3.0))
-    encoded = Scaler.fit(SPEC, train).encode_inputs(train.inputs)
-    torch.testing.assert_close(encoded, torch.zeros(7, 33, 2))
+def test_a_constant_input_is_scaled_by_one_and_reported(caplog):
+    train = batch(0)
+    varying, constant = train.inputs[..., 0], torch.full((7, 33), 0.1)
+    scaler = Scaler.fit(SPEC, train._replace(inputs=torch.stack([varying, constant], dim=-1)))
+    assert scaler.inputs.std[1] == 1
+    assert scaler.inputs.std[0] == Scaler.fit(SPEC, train).inputs.std[0]
+    near = torch.stack([varying, constant + 1e-3], dim=-1)
+    torch.testing.assert_close(
+        scaler.encode_inputs(near)[..., 1], torch.full((7, 33), 1e-3), rtol=1e-4, atol=0
+    )
+    assert [record.getMessage() for record in caplog.records] == [
+        "constant over the training samples, hence not scaled: b; a model cannot learn their effect"
+    ]
+
+
+def test_a_constant_coordinate_is_scaled_by_one_and_a_constant_output_as_before(caplog):
+    spec = FieldSpec(coords=("x", "z"), outputs=("u",), standardised=("coords", "outputs"))
+    coords = torch.stack([torch.rand(7, 33), torch.zeros(7, 33)], dim=-1)
+    scaler = Scaler.fit(spec, Batch(coords, None, torch.full((7, 33, 1), 3.0)))
+    assert scaler.coords.std[1] == 1
+    torch.testing.assert_close(scaler.outputs.std, torch.tensor([1e-8]))
+    assert "not scaled: z;" in caplog.text
+
+
+def test_a_saved_scaler_keeps_the_scale_of_a_constant_channel():
+    saved = Scaler.fit(SPEC, batch(0)).state_dict() | {"inputs.std": torch.tensor([1.0, 1e-8])}
+    scaler = Scaler.blank(SPEC)
+    scaler.load_state_dict(saved)
+    assert scaler.inputs.std.tolist() == saved["inputs.std"].tolist()
 
 
 def test_a_blank_scaler_takes_over_a_fitted_one_with_its_state():

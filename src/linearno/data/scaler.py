@@ -1,16 +1,25 @@
 """Standardisation with the statistics of the training split, saved with the weights."""
 
+import logging
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from linearno.data.sample import Batch, FieldSpec, Part
 
-EPS = 1e-8  # added to the deviation, so that a constant channel stays finite
+EPS = 1e-8  # added to the deviation, as in the published protocols
+
+log = logging.getLogger(__name__)
 
 
 class Standardise(nn.Module):
-    """Per channel: encode (x − μ) / σ, decode x σ + μ."""
+    """Per channel: encode (x − μ) / σ, decode x σ + μ.
+
+    Args:
+        mean: μ of each channel (C,).
+        std: σ of each channel (C,).
+    """
 
     mean: Tensor
     std: Tensor
@@ -22,9 +31,11 @@ class Standardise(nn.Module):
 
     @classmethod
     def fit(cls, values: Float[Tensor, "*S C"], *, partial: bool = False) -> "Standardise":
-        """One mean and one unbiased deviation for each channel, over samples and points together.
+        """Mean and unbiased deviation of each channel, over samples and points together.
 
-        With `partial` those that are NaN are left out.
+        Args:
+            values: channels at all points of all samples.
+            partial: leave out values that are NaN.
         """
         flat = values.reshape(-1, values.shape[-1]).double()
         if partial:
@@ -47,7 +58,13 @@ class Standardise(nn.Module):
 
 
 class Scaler(nn.Module):
-    """The three parts of a sample between physical units and what the network sees."""
+    """Maps coordinates, inputs and outputs between physical units and the values that a network sees.
+
+    Args:
+        coords: of the X coordinates.
+        inputs: of the input channels.
+        outputs: of the predicted channels.
+    """
 
     def __init__(self, coords: Standardise, inputs: Standardise, outputs: Standardise):
         super().__init__()
@@ -55,23 +72,44 @@ class Scaler(nn.Module):
 
     @classmethod
     def fit(cls, spec: FieldSpec, train: Batch) -> "Scaler":
-        """Fit the parts that `spec.standardised` names on a batch that holds the whole training split."""
+        """Fit the parts that `spec.standardised` names; the others stay as they are.
 
-        def part(name: Part, values: Tensor | None, channels: int) -> Standardise:
+        A coordinate or an input with one value at all points is shifted to 0 and scaled by 1, with a warning:
+        divided by its deviation, which is zero, the smallest difference at inference would become huge.
+
+        Args:
+            spec: names the channels.
+            train: one batch with the whole training split.
+        """
+
+        def part(name: Part, values: Tensor | None) -> Standardise:
+            channels: tuple[str, ...] = getattr(spec, name)
             if name not in spec.standardised or values is None:
-                return Standardise.identity(channels)
-            return Standardise.fit(values, partial=name == "outputs" and bool(spec.masked_outputs))
+                return Standardise.identity(len(channels))
+            fitted = Standardise.fit(values, partial=name == "outputs" and bool(spec.masked_outputs))
+            if name != "outputs":
+                _keep_scale_of_constants(fitted, values, channels)
+            return fitted
 
-        return cls(
-            part("coords", train.coords, len(spec.coords)),
-            part("inputs", train.inputs, len(spec.inputs)),
-            part("outputs", train.targets, len(spec.outputs)),
-        )
+        return cls(part("coords", train.coords), part("inputs", train.inputs), part("outputs", train.targets))
 
     @classmethod
     def blank(cls, spec: FieldSpec) -> "Scaler":
-        """One that changes nothing, to be filled by `load_state_dict`."""
+        """A scaler that changes nothing, to be filled by `load_state_dict`."""
         return cls(*(Standardise.identity(len(part)) for part in (spec.coords, spec.inputs, spec.outputs)))
 
     def encode_inputs(self, inputs: Tensor | None) -> Tensor | None:
         return None if inputs is None else self.inputs.encode(inputs)
+
+
+def _keep_scale_of_constants(
+    fitted: Standardise, values: Float[Tensor, "*S C"], channels: tuple[str, ...]
+) -> None:
+    flat = values.reshape(-1, values.shape[-1])
+    constant = flat.amin(dim=0) == flat.amax(dim=0)
+    fitted.std[constant] = 1.0
+    if names := [name for name, same in zip(channels, constant.tolist(), strict=True) if same]:
+        log.warning(
+            "constant over the training samples, hence not scaled: %s; a model cannot learn their effect",
+            ", ".join(names),
+        )
