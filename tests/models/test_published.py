@@ -24,29 +24,52 @@ class Case:
         with np.load(FOLDER / f"{name}.npz") as file:
             arrays = {key: file[key] for key in file.files}
         config = json.loads(str(arrays.pop("config")))
-        tensors = {key: torch.from_numpy(value) for key, value in arrays.items() if value.ndim}
+        weights = {key: value for key, value in arrays.items() if value.ndim or key.startswith("sd/")}
+        tensors = {key: torch.from_numpy(value) for key, value in weights.items()}
+        counters = [key for key in tensors if key.endswith("num_batches_tracked")]
+        tensors |= {key: tensors[key].reshape(()).long() for key in counters}
         self.out = tensors["out"]
         self.weights, self.inputs, self.grads, self.input_grads = (
             {key.removeprefix(part): t for key, t in tensors.items() if key.startswith(part)}
             for part in ("sd/", "in/", "grad/", "gin/")
         )
-        self.options = {"heads": config["n_head"]}
-        if "H" in config:
-            self.options["grid"] = tuple(config[axis] for axis in "HWD" if axis in config)
-        if config.get("unified_pos"):
-            self.options["unified_pos"] = config.get("ref", 8)
+        self.options = hints_of(config)
 
     def run(self):
-        model = from_published(self.weights, **self.options)
+        model = from_published(self.weights, **self.options).eval()
         inputs = {key: t.clone().requires_grad_() for key, t in self.inputs.items()}
         if "query" in inputs:  # the completer takes observations as coordinates and value in one tensor
             seen = inputs["obs"]
             return model, inputs, model(seen[..., :2], seen[..., 2:], points=inputs["query"])
-        alone = inputs["x"].dim() == 2  # the published car and AirfRANS models take one mesh without a batch
-        x, fx, pos = (inputs.get(key) for key in ("x", "fx", "pos"))
-        x, fx, pos = (t[None] if alone and t is not None else t for t in (x, fx, pos))
-        out = model(x, fx, time=inputs.get("T"), positions=pos)
-        return model, inputs, out[0] if alone else out
+        names = {"T": "time", "pos": "positions", "code": "code"}
+        given = {name: inputs[key] for key, name in names.items() if key in inputs}
+        x, fx = inputs["x"], inputs.get("fx")
+        if x.dim() == 2:  # the published car and AirfRANS models take one mesh without a batch
+            x, fx, given = x[None], None if fx is None else fx[None], {k: t[None] for k, t in given.items()}
+        out = model(x.flatten(1, -2), fx, **given)
+        return model, inputs, out.view(self.out.shape)
+
+
+def hints_of(config):
+    """What the shapes of a fixture's weights do not determine."""
+    if "n_head" in config:
+        hints = {"heads": config["n_head"]}
+        if "H" in config:
+            hints["grid"] = tuple(config[axis] for axis in "HWD" if axis in config)
+        if config.get("unified_pos"):
+            hints["unified_pos"] = config.get("ref", 8)
+        return hints
+    if "iphi_width" in config:
+        return {"latent": config["s1"]}
+    hints = {"coords": config.get("space_dim", 2)}
+    if config.get("geotype") == "unstructured":
+        return hints | {"latent": 96}
+    return hints | {"grid": tuple(config.get("shapelist") or config["shape"])}
+
+
+def numbers(tensors):
+    """How many real numbers tensors have."""
+    return sum(t.numel() * (2 if t.is_complex() else 1) for t in tensors)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -57,17 +80,20 @@ def test_output_and_gradients_are_the_published_ones(name):
     out.square().mean().backward()
     ceiling = max(grad.abs().max() for grad in case.grads.values())
     # the published gradients take our names on the same way as the weights do; absent ones become NaN
-    blank = {key: torch.full_like(t, torch.nan) for key, t in case.weights.items()}
+    blank = {
+        key: torch.full_like(t, torch.nan) if t.is_floating_point() or t.is_complex() else t
+        for key, t in case.weights.items()
+    }
     expected = from_published(blank | case.grads, **case.options)
-    compared = 0
+    compared = []
     for (key, weight), (_, grad) in zip(model.named_parameters(), expected.named_parameters(), strict=True):
         if grad.isnan().any():
             continue
-        compared += 1
+        compared.append(grad)
         assert weight.grad is not None, key
         tolerance = 1e-3 * max(grad.abs().max(), 1e-4 * ceiling)
         assert (weight.grad - grad).abs().max() <= tolerance, key
-    assert compared == len(case.grads)
+    assert numbers(compared) == numbers(case.grads.values())
     for key, grad in case.input_grads.items():
         assert (inputs[key].grad - grad).abs().max() <= 1e-3 * grad.abs().max(), key
 

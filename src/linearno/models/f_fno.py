@@ -1,12 +1,14 @@
 """Factorised Fourier neural operator (Tran et al., ICLR 2023): one axis at a time."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from jaxtyping import Float
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from linearno.models.registry import model
+from linearno.models import published_spectral as published
+from linearno.models.registry import PublishedFormat, model
 from linearno.nn import TimeEmbedding, Unified
 from linearno.nn.grid_operator import Append, GridOperator, PointFeatures, frame_of, grid_needs, mlp
 from linearno.nn.spectral import FactorisedSpectralConv, modes_per_axis, require_resolved
@@ -14,7 +16,56 @@ from linearno.nn.spectral import FactorisedSpectralConv, modes_per_axis, require
 Form = Literal["original", "simplified"]
 
 
-@model("f-fno", needs=grid_needs)
+def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of an F-FNO of its authors or of the Neural-Solver-Library."""
+    first, own = "spectral_layers.0.fourier_weight.", "in_proj.weight_v" in weights
+    if f"{first}0" not in weights:
+        return None
+    axes = published.numbered(weights, r"spectral_layers\.0\.fourier_weight\.(\d+)")
+    modes = tuple(weights[f"{first}{axis}"].shape[2] for axis in axes)
+    found = {
+        "modes": modes,
+        "depth": len(published.numbered(weights, r"spectral_layers\.(\d+)")),
+        "form": "original" if own else "simplified",
+    }
+    if not own:
+        return found | published.infer_library_arguments(weights, hints, len(modes))
+    width, features = weights["in_proj.weight_v"].shape
+    hints = {"coords": features - len(modes), "append": "grid", **hints}
+    found["factor"] = len(weights["spectral_layers.0.backcast_ff.layers.0.0.bias"]) // width
+    found |= {"width": width, "head_width": len(weights["out.0.bias"]), "outputs": len(weights["out.1.bias"])}
+    return found | {"grid": hints.get("grid")} | published.infer_features(features, hints, len(modes))
+
+
+def convert(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Modes first, (C, C, m, 2) → (m, C, C, 2), and transforms of scattered points by `join_corners`."""
+    return published.join_corners(
+        {
+            name: tensor.movedim(2, 0).contiguous() if ".mixings." in name else tensor
+            for name, tensor in weights.items()
+        }
+    )
+
+
+PUBLISHED = PublishedFormat(
+    infer=infer_published,
+    names=[
+        *published.NAMES,
+        (r"^in_proj\.", "lift."),
+        (r"^out\.", "head."),
+        (r"^spectral_layers\.(\d+)\.fourier_weight\.(\d+)$", r"network.spectral.\1.mixings.\2.weight"),
+        (r"^spectral_layers\.(\d+)\.backcast_ff\.layers\.0\.0\.", r"network.feed_forward.\1.0."),
+        (r"^spectral_layers\.(\d+)\.backcast_ff\.layers\.1\.0\.", r"network.feed_forward.\1.2."),
+        (r"\.weight_g$", ".length"),
+        (r"\.weight_v$", ".direction"),
+    ],
+    hints=published.HINTS,
+    unused=published.UNUSED_CODE,
+    convert=convert,
+)
+
+
+@model("f-fno", needs=grid_needs, published=(PUBLISHED,))
 class FFNO(GridOperator):
     """Factorised Fourier neural operator (Tran et al., 2023, https://arxiv.org/abs/2111.13802).
 

@@ -1,10 +1,13 @@
 """Fourier neural operator (Li et al., ICLR 2021): linear maps of the lowest Fourier modes on a grid."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
+from torch import Tensor
 
-from linearno.models.registry import model
+from linearno.models import published_spectral as published
+from linearno.models.registry import PublishedFormat, model
 from linearno.nn import TimeEmbedding, Unified
 from linearno.nn.grid_operator import (
     Append,
@@ -18,7 +21,25 @@ from linearno.nn.grid_operator import (
 from linearno.nn.spectral import FourierLayer, FourierLayers, modes_per_axis, require_resolved
 
 
-@model("fno", needs=grid_needs)
+def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of an FNO of the Neural-Solver-Library."""
+    if not published.from_library(weights, "conv0.weights1") or "u_net3.inc.double_conv.0.weight" in weights:
+        return None
+    modes = published.modes_of(weights, "conv0")
+    found = {"modes": modes, "depth": len(published.numbered(weights, r"conv(\d+)\."))}
+    return found | published.infer_library_arguments(weights, hints, len(modes))
+
+
+PUBLISHED = PublishedFormat(
+    infer=infer_published,
+    names=[*published.NAMES, *published.FOURIER_LAYERS],
+    hints=published.HINTS,
+    unused=published.UNUSED_CODE,
+    convert=published.join_corners,
+)
+
+
+@model("fno", needs=grid_needs, published=(PUBLISHED,))
 class FNO(GridOperator):
     """Fourier neural operator (Li et al., 2021, https://arxiv.org/abs/2010.08895).
 

@@ -1,15 +1,26 @@
 """Geo-FNO (Li et al., JMLR 2023): Fourier layers on body-fitted grids or deformed point clouds."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from jaxtyping import Float, Int64
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
-from linearno.models.registry import model
+from linearno.models import published_spectral as published
+from linearno.models.registry import PublishedFormat, model
 from linearno.nn import TimeEmbedding
 from linearno.nn.embeddings import unit_grid
-from linearno.nn.grid_operator import Features, GridOperator, LatentGrid, PaddedGrid, PointFeatures, mlp
+from linearno.nn.grid_operator import (
+    Coords,
+    GridOperator,
+    Inputs,
+    LatentGrid,
+    Output,
+    PaddedGrid,
+    PointFeatures,
+    mlp,
+)
 from linearno.nn.spectral import FourierLayer, FourierLayers, modes_per_axis, require_resolved
 
 
@@ -19,7 +30,72 @@ def geo_needs(settings: Any) -> tuple[str, ...]:
     return tuple(need for need, needed in needs.items() if needed)
 
 
-@model("geo-fno", needs=geo_needs)
+def infer_sizes(weights: Mapping[str, Tensor], part: str) -> dict[str, Any]:
+    """Arguments of a Geo-FNO of its authors, but for those that only one of its kinds has."""
+    return {
+        "outputs": len(weights[f"{part}fc2.bias"]),
+        "width": len(weights[f"{part}fc0.bias"]),
+        "modes": published.modes_of(weights, f"{part}conv0"),
+        "head_width": len(weights[f"{part}fc1.bias"]),
+    }
+
+
+def infer_structured(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of a Geo-FNO of its authors on a grid."""
+    if "fc0.weight" not in weights or "conv0.weights1" not in weights:
+        return None
+    found = infer_sizes(weights, "") | {"depth": len(published.numbered(weights, r"conv(\d+)"))}
+    features = weights["fc0.weight"].shape[1] - len(found["modes"])  # without the position on the grid
+    coords = hints.get("coords", features)
+    return found | {"coords": coords, "inputs": features - coords, "grid": hints.get("grid")}
+
+
+def infer_scattered(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of a Geo-FNO of its authors on scattered points; its two parts are named `fno` and `iphi`."""
+    if "fno.fc0.weight" not in weights or "iphi.fc0.weight" not in weights:
+        return None
+    features = weights["fno.fc0.weight"].shape[1]
+    coords = hints.get("coords", 2)
+    found = infer_sizes(weights, "fno.") | {name: hints[name] for name in ("latent",) if name in hints}
+    return found | {
+        "coords": coords,
+        "inputs": features - coords,
+        "grid": None,
+        "depth": len(published.numbered(weights, r"fno\.conv(\d+)")) - 1,
+        "deformation": len(weights["iphi.fc0.bias"]),
+        "code": weights["iphi.fc_code.weight"].shape[1],
+    }
+
+
+def convert_scattered(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The first and the last convolution lead to the latent grid and back."""
+    last = max(published.numbered(weights, r"conv(\d+)"))
+    layers = {0: "frame.points_to_grid", last: "frame.grid_to_points"}
+    layers |= {i: f"network.layers.{i - 1}.spectral" for i in range(1, last)}
+    names = [(rf"^conv{i}\.", f"{layer}.mixing.") for i, layer in layers.items()]
+    names += [(rf"^w{i}\.", f"network.layers.{i - 1}.local.") for i in range(1, last)]
+    names += [(rf"^b{last}\.", "skip."), (r"^b(\d+)\.", r"network.biases.\1.")]
+    weights = published.join_corners(published.rename(weights, names))
+    return weights | {"skip.weight": weights["skip.weight"].squeeze(-1)}
+
+
+LAYERS = [(r"^fc0\.", "lift."), (r"^fc1\.", "head.0."), (r"^fc2\.", "head.2.")]
+STRUCTURED = PublishedFormat(
+    infer=infer_structured,
+    names=[*LAYERS, *published.FOURIER_LAYERS],
+    hints=("grid", "coords"),
+    convert=published.join_corners,
+)
+SCATTERED = PublishedFormat(
+    infer=infer_scattered,
+    names=[*published.DEFORMATION, (r"^fno\.", ""), *LAYERS],
+    hints=("coords", "latent"),
+    unused=r"^iphi\.fc_no_code\.",
+    convert=convert_scattered,
+)
+
+
+@model("geo-fno", needs=geo_needs, published=(STRUCTURED, SCATTERED))
 class GeoFNO(GridOperator):
     """Geometry-aware Fourier neural operator (Li et al., 2023, https://arxiv.org/abs/2207.05209).
 
@@ -102,13 +178,13 @@ class GeoFNO(GridOperator):
 
     def forward(
         self,
-        coords: Features,
-        inputs: Features | None = None,
+        coords: Coords,
+        inputs: Inputs = None,
         *,
         time: Float[Tensor, "S 1"] | None = None,
         code: Float[Tensor, "S K"] | None = None,
         segments: Int64[Tensor, "S1"] | None = None,
-    ) -> Features:
+    ) -> Output:
         """Outputs (B, N, C) at the points; of meshes packed in `segments` if the points are scattered."""
         shape = {} if code is None else {"code": code}
         return self._predict(coords, inputs, time, segments, **shape)

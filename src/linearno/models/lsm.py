@@ -1,14 +1,16 @@
 """Latent spectral model (Wu et al., ICML 2023): attention between patches and latent tokens in a U-Net."""
 
+from collections.abc import Mapping
 from math import pi
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from linearno.models.registry import model
+from linearno.models import published_spectral as published
+from linearno.models.registry import PublishedFormat, model
 from linearno.nn import TimeEmbedding, Unified
 from linearno.nn.grid_operator import (
     Append,
@@ -23,7 +25,42 @@ from linearno.nn.spectral import CONVOLUTIONS
 from linearno.nn.unet import REDUCTION, Norm, UNet, level_widths, require_image
 
 
-@model("lsm", needs=grid_needs)
+def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of an LSM of the Neural-Solver-Library."""
+    if not published.from_library(weights, "process1.latent"):
+        return None
+    heads, tokens, _ = weights["process1.latent"].shape
+    found: dict[str, Any] = {
+        "heads": heads,
+        "tokens": tokens,
+        "basis": weights["process1.weights"].shape[1] // 2,
+        "norm": "batch" if "inc.double_conv.1.running_mean" in weights else "instance",
+    }
+    if "fftproject_in.weights1" in weights:
+        found["modes"] = published.modes_of(weights, "fftproject_in")
+    axes = weights["outc.conv.weight"].dim() - 2
+    return found | published.infer_library_arguments(weights, hints, axes)
+
+
+PUBLISHED = PublishedFormat(
+    infer=infer_published,
+    names=[
+        *published.NAMES,
+        *((rf"^process{i + 1}\.", f"levels.{i}.") for i in range(5)),
+        *published.UNET,
+        (r"^(first|down|up|last|levels)\.", r"network.\1."),
+        (r"\.weights$", ".coefficients"),
+        (r"\.latent$", ".tokens"),
+        (r"\.encoder_attn\.", ".key_value."),
+        (r"\.decoder_attn\.", ".query."),
+    ],
+    hints=published.HINTS,
+    unused=published.UNUSED_CODE,
+    convert=published.join_corners,
+)
+
+
+@model("lsm", needs=grid_needs, published=(PUBLISHED,))
 class LSM(GridOperator):
     """Latent spectral model (Wu et al., 2023, https://arxiv.org/abs/2301.12664).
 

@@ -1,10 +1,13 @@
 """U-FNO (Wen et al., 2022): Fourier layers, the later ones with a U-Net alongside."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
+from torch import Tensor
 
-from linearno.models.registry import model
+from linearno.models import published_spectral as published
+from linearno.models.registry import PublishedFormat, model
 from linearno.nn import TimeEmbedding, Unified
 from linearno.nn.grid_operator import (
     Append,
@@ -19,7 +22,32 @@ from linearno.nn.spectral import FourierLayer, FourierLayers, modes_per_axis, re
 from linearno.nn.unet import REDUCTION, Norm, UNet, require_image
 
 
-@model("u-fno", needs=grid_needs)
+def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of a U-FNO of the Neural-Solver-Library."""
+    unets = published.numbered(weights, r"u_net(\d+)\.")
+    if not unets or not published.from_library(weights, "conv0.weights1"):
+        return None
+    modes, depth = published.modes_of(weights, "conv0"), len(published.numbered(weights, r"conv(\d+)\."))
+    norm = "batch" if any(name.endswith(".running_mean") for name in weights) else "instance"
+    found = {"modes": modes, "depth": depth, "unets": len(unets), "norm": norm}
+    return found | published.infer_library_arguments(weights, hints, len(modes))
+
+
+PUBLISHED = PublishedFormat(
+    infer=infer_published,
+    names=[
+        *published.NAMES,
+        *published.FOURIER_LAYERS,
+        (r"^u_net(\d+)\.", r"network.\1.branch."),
+        *published.UNET,
+    ],
+    hints=published.HINTS,
+    unused=rf"^u_net\d+\.(preprocess|time_fc|fc1|fc2|fftproject_in|fftproject_out|iphi)\.|{published.UNUSED_CODE}",
+    convert=published.join_corners,
+)
+
+
+@model("u-fno", needs=grid_needs, published=(PUBLISHED,))
 class UFNO(GridOperator):
     """U-FNO (Wen et al., 2022, https://arxiv.org/abs/2109.03697), in the form of the Neural-Solver-Library.
 

@@ -1,6 +1,6 @@
 """Networks on a grid between layers at points: lift, network on the grid, head.
 
-Axes: B batch, N points, X coordinates, C channels, W width, G grid.
+Axes: B batch, N points, X coordinates, C channels, F features, W width, G grid.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,10 @@ from linearno.nn.protocol import GRID_NEED
 from linearno.nn.spectral import full_precision, modes_per_axis, require_resolved
 
 Grid = tuple[int, ...]
-Features = Float[Tensor, "B N C"]
+Coords = Float[Tensor, "B N X"]
+Inputs = Float[Tensor, "B N C_in"] | None
+Output = Float[Tensor, "B N C_out"]
+Features = Float[Tensor, "B N W"]
 Image = Float[Tensor, "B C *G"]
 Append = Literal["grid", "coords"]
 
@@ -102,7 +105,7 @@ class PointFeatures(nn.Module):
         self.measure_grid = on_grid
         self.register_buffer("fixed", fixed if on_grid or append == "grid" else None, persistent=False)
 
-    def forward(self, coords: Features, inputs: Features | None) -> Features:
+    def forward(self, coords: Coords, inputs: Inputs) -> Float[Tensor, "B N F"]:
         own = None if self.fixed is None else self.fixed.to(coords).expand(len(coords), -1, -1)
         position = coords
         if self.unified is not None:
@@ -136,7 +139,7 @@ class PaddedGrid(nn.Module):
             zeros for n, m in zip(self.own[::-1], self.grid[::-1], strict=True) for zeros in (0, m - n)
         ]
 
-    def forward(self, h: Features, coords: Features, network: Callable[[Image], Image]) -> Features:
+    def forward(self, h: Features, coords: Coords, network: Callable[[Image], Image]) -> Features:
         if h.shape[1] != prod(self.own):
             raise UserError(
                 f"this model was built for the grid {self.own} = {prod(self.own)} points, got {h.shape[1]}"
@@ -177,7 +180,7 @@ class LatentGrid(nn.Module):
     def forward(
         self,
         h: Features,
-        coords: Features,
+        coords: Coords,
         network: Callable[[Image], Image],
         *,
         code: Float[Tensor, "B S"] | None = None,
@@ -226,12 +229,12 @@ class GridOperator(nn.Module):
 
     def forward(
         self,
-        coords: Features,
-        inputs: Features | None = None,
+        coords: Coords,
+        inputs: Inputs = None,
         *,
         time: Float[Tensor, "S 1"] | None = None,
         segments: Int64[Tensor, "S1"] | None = None,
-    ) -> Features:
+    ) -> Output:
         """Outputs (B, N, C) at the points; of meshes packed in `segments` if the grid is latent."""
         return self._predict(coords, inputs, time, segments)
 
