@@ -19,10 +19,12 @@ from linearno.core.errors import UserError
 from linearno.experiment import open_run
 from linearno.inference.bundle import Bundle, load
 from linearno.meshes.case_reader import Case, CaseReader
-from linearno.meshes.config import AXES, CasesConfig
-from linearno.meshes.discover import CaseFile, case_file, read_table
-from linearno.meshes.reader.io import ARRAYS, ENDINGS
-from linearno.meshes.reader.ipc import Arrays
+from linearno.meshes.config import CasesConfig, MeshFields
+from linearno.meshes.discover import case_file, read_table
+from linearno.meshes.reader import array_files, commands
+from linearno.meshes.reader.geometry import AXES
+from linearno.meshes.reader.io import SUFFIXES
+from linearno.meshes.reader.mesh import Arrays, CaseFile
 from linearno.meshes.reader.vtk_files import WRITERS
 from linearno.meshes.reader_process import Reader
 
@@ -48,7 +50,7 @@ class MeshModel:
     """A trained model, and how it wants a mesh to be read."""
 
     bundle: Bundle
-    config: CasesConfig
+    config: MeshFields
     memory: str | None = None  # take points in chunks that need no more
 
     @classmethod
@@ -63,9 +65,9 @@ class MeshModel:
                 "a .npz or .mat file, or ask load(run) in Python"
             )
         data = open_run(run).data
-        config = data if isinstance(data, CasesConfig) else _by_names(bundle)
+        config = data.mesh_fields if isinstance(data, CasesConfig) else MeshFields.of(bundle.spec)
         faults = tuple(dict.fromkeys([*config.tolerate, *tolerate]))
-        return cls(bundle, CasesConfig.make(config.model_dump() | {"tolerate": faults}), memory)
+        return cls(bundle, MeshFields.make(config.model_dump() | {"tolerate": faults}), memory)
 
     def source(self, file: CaseFile, given: Mapping[str, float] | None = None) -> CaseReader:
         """How to read that file; `given` numbers of the case go before those that lie beside it."""
@@ -110,13 +112,7 @@ class MeshModel:
         ending, file = out.suffix.lower(), answer.case.file
 
         def write(temporary: Path) -> None:
-            words = {
-                "out": str(temporary),
-                "ending": ending,
-                "location": self.config.location,
-                "units": units,
-            }
-            reader.ask("annotate", file.path, words, arrays)
+            reader.call(commands.annotate, file, temporary, ending, self.config.location, arrays, units)
 
         write_atomically(out, write)
 
@@ -139,7 +135,8 @@ class MeshModel:
         if places.shape[1] < 3:
             flat, places = places, np.zeros((len(places), 3))
             places[:, axes] = flat
-        case, inputs = source.read(reader, file, truth=False), source.at(reader, file, places.astype(float))
+        case = source.read(reader, file, truth=False)
+        inputs = source.inputs_at(reader, file, places.astype(float), case)
         sample, here = case.sample(), torch.from_numpy(places[:, axes].astype(np.float32))
         told = None if sample.inputs is None else sample.inputs[None]
         field = self.bundle.encode(sample.coords[None], told, memory=self.memory or MEMORY)
@@ -170,14 +167,6 @@ class MeshModel:
         return found
 
 
-def _by_names(bundle: Bundle) -> CasesConfig:
-    spec = bundle.spec
-    if len(spec.coords) not in (2, 3):
-        raise UserError(f"this model has the coordinates {', '.join(spec.coords)}: not those of a mesh")
-    values = {"coords": AXES[: len(spec.coords)], "targets": spec.outputs, "inputs": spec.inputs}
-    return CasesConfig.make(values | {"components": {}, "units": spec.units})
-
-
 def ending_for(path: Path) -> str:
     """Of the file to write for one to read: the same, where it can hold fields."""
     return ".vtp" if path.suffix.lower() == ".stl" else path.suffix.lower()
@@ -186,11 +175,11 @@ def ending_for(path: Path) -> str:
 def require_writable(path: Path, out: Path) -> None:
     """An error before any work if the answer for `path` cannot be written as `out`."""
     own, wanted = path.suffix.lower(), out.suffix.lower()
-    if own not in ENDINGS:
-        raise UserError(f"{path}: expected one of {', '.join(ENDINGS)}, got {own or 'no ending'!r}")
+    if own not in SUFFIXES:
+        raise UserError(f"{path}: expected one of {', '.join(SUFFIXES)}, got {own or 'no ending'!r}")
     fit = (
         [own]
-        if own in ARRAYS
+        if own in array_files.SUFFIXES
         else [ending for ending in WRITERS if own != ".stl" or ending in (".vtp", ".vtu", ".vtk")]
     )
     if wanted not in fit:

@@ -58,7 +58,7 @@ def test_init_tells_what_there_is_and_writes_what_it_guesses(dataset, plates):
     )
     assert values["units"] == {"displacement": "mm", "stress": "MPa", "angle": "degree"}
     assert path.read_text().count("#") > 20
-    assert "is there already" in refused("init", plates, "--out", path)
+    assert "exists already" in refused("init", plates, "--out", path)
 
 
 def test_a_run_from_a_dataset_is_a_run_like_any(run, tmp_path):
@@ -181,7 +181,7 @@ def test_a_bad_mesh_in_a_folder_stops_all_before_anything_is_written_or_is_skipp
     line = refused(
         "train", tmp_path / "d.yaml", *SET, "--set", "data.skip_bad=false", "--out", tmp_path / "no"
     )
-    assert "(and 1 more of 8 cases; data.skip_bad=true goes on without)" in line
+    assert "(and 1 more of 8 cases; data.skip_bad=true leaves such cases out)" in line
 
 
 def test_all_meshes_bad_is_nothing_done(run, tmp_path):
@@ -312,7 +312,7 @@ class TestBadMeshes:
         mesh.save(tmp_path / "a.vtu")
         line = self.line(run, tmp_path / "a.vtu", tmp_path)
         assert "1 of" in line
-        assert "mend the mesh, or tolerate it: duplicates" in line
+        assert "repair the mesh, or tolerate it: duplicates" in line
         code, output = linearno(
             "predict",
             run,
@@ -354,5 +354,5 @@ class TestBadMeshes:
         line = refused(
             "train", tmp_path / "d.yaml", *SET, "--set", "data.derived=[distance]", "--out", tmp_path / "r"
         )
-        assert "its surface is not closed" in line
+        assert "has a surface that is not closed" in line
         assert not (tmp_path / "r").exists()

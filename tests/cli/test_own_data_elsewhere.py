@@ -124,7 +124,7 @@ def test_a_function_of_ones_own_yields_cases(tmp_path, monkeypatch):
     assert code == 0, output
     with np.load("a.npz") as answer:
         assert set(answer.files) == {"points", "p", "speed", "p_predicted", "p_error"}
-    assert "points has shape (3, 5)" in refused("init", "mine:wrong", "-o", "e.yaml")
+    assert "points of shape (3, 5)" in refused("init", "mine:wrong", "-o", "e.yaml")
     assert "has no function 'caes'; did you mean 'cases'" in refused("init", "mine:caes", "-o", "e.yaml")
     assert "cannot import 'mein'" in refused("init", "mein:cases", "-o", "e.yaml")
     sys.modules.pop("mine", None)

@@ -1,4 +1,4 @@
-"""Small meshes for tests, as pyvista has them, and what a reader says of their files."""
+"""Small meshes for tests, and functions that read them in one reader process."""
 
 import atexit
 
@@ -9,19 +9,12 @@ from linearno.core.errors import UserError
 from linearno.meshes.case_reader import CaseReader
 from linearno.meshes.config import CasesConfig
 from linearno.meshes.discover import Table, case_file
+from linearno.meshes.reader import commands
+from linearno.meshes.reader.commands import MeshRequest
+from linearno.meshes.reader.mesh import CaseFile
 from linearno.meshes.reader_process import Reader
 
 pyvista = pytest.importorskip("pyvista")  # modules that import this one are skipped without it
-
-WISH = {
-    "location": "points",
-    "fields": [],
-    "values": [],
-    "derived": [],
-    "surface": "own",
-    "mark_surface": False,
-    "tolerate": [],
-}
 
 TINY = ["model.width=8", "model.depth=1", "model.heads=2", "model.slices=4", "training.epochs=2"]
 SET = [word for change in TINY for word in ("--set", change)]
@@ -60,33 +53,37 @@ def plane(n=5, *, hole=False):
 
 
 def ball(radius=1.0, size=40):
-    """A closed surface of triangles; with half of them left out it is open."""
+    """A closed surface of triangles."""
     return pyvista.Sphere(radius=radius, theta_resolution=size, phi_resolution=size)
 
 
-READER = Reader()  # starts when it is first asked, and ends with the tests
+READER = Reader()  # of all tests: a process takes a second to import VTK
 atexit.register(READER.close)
 
 
 def scattered(n, dimensions):
-    """Points at random, the same every time."""
+    """Random points that depend on `n` alone."""
     return np.random.default_rng(n).random((n, dimensions))
 
 
-def ask(job, path, arrays=None, **words):
-    return READER.ask(job, path, {"beside": None} | WISH | words, arrays)
+def read(path, *, beside=None, **request):
+    """What the reader process finds in a file. `beside`: the file of its surface."""
+    return READER.call(commands.read, CaseFile(path.stem, path, beside), MeshRequest(**request))
 
 
-def refusal(job, path, **words):
-    """What the reader says against a file."""
-    try:
-        ask(job, path, **words)
-    except UserError as error:
-        return str(error)
-    raise AssertionError(f"{path} was not refused")
+def summarise(path):
+    return READER.call(commands.summarise, CaseFile(path.stem, path))
+
+
+def refusal(path, **request):
+    """The error with which the reader process refuses a file."""
+    with pytest.raises(UserError) as caught:
+        read(path, **request)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
 
 
 def case_of(path, *, table=None, given=None, truth=True, **config):
-    """The case of a file, as a configuration wants it."""
-    source = CaseReader(CasesConfig.make({"components": {}} | config), table or Table({}, {}), given)
+    """The case of a file, in the channels of a configuration."""
+    source = CaseReader(CasesConfig.make({"components": {}} | config), table or Table({}, {}), given or {})
     return source.read(READER, case_file(path), truth=truth)

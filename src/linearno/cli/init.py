@@ -12,12 +12,20 @@ from rich.table import Table
 from linearno.cli.shared import console, progress_bar, user_errors
 from linearno.core.atomic_io import write_text
 from linearno.core.errors import UserError
-from linearno.meshes.cases import bad_lines
+from linearno.meshes.cases import skipped_lines
 from linearno.meshes.config import CasesConfig
 from linearno.meshes.dataset_yaml import dataset_text
 from linearno.meshes.discover import Share, find_cases, read_table, split_cases
-from linearno.meshes.infer_schema import Field, Looked, Wishes, guess, look_at, notes_on, role_of
+from linearno.meshes.infer_schema import (
+    FolderSummary,
+    InitOptions,
+    infer_schema,
+    notes_on,
+    role_of,
+    summarise_folder,
+)
 from linearno.meshes.python_source import is_callable_name, write_cases_of
+from linearno.meshes.reader.commands import FieldSummary
 
 NAMES = "names, separated by commas"
 
@@ -58,86 +66,84 @@ def init(
     """
     with user_errors():
         if out.exists():
-            raise UserError(f"{out} is there already; remove it, or choose another --out")
-        root = _kept(cases, out.parent / f"{out.stem}_cases") if is_callable_name(cases) else Path(cases)
-        wishes = Wishes(_list(targets), _list(inputs), _list(globals_), _list(derived), _share(test))
-        looked = look(root, files, skip_bad)
-        values = guess(looked, wishes) | {"files": files, "skip_bad": skip_bad}
-        config = CasesConfig.make(values | {"root": _seen_from(out.parent, root)})
-        split_cases(looked.files, config.train, config.test, config.seed)
-        text = dataset_text(config, looked)
+            raise UserError(f"{out} exists already; remove it, or choose another --out")
+        root = Path(cases)
+        if is_callable_name(cases):
+            root = _write_cases(cases, out.parent / f"{out.stem}_cases")
+        options = InitOptions(_list(targets), _list(inputs), _list(globals_), _list(derived), _share(test))
+        summary = summarise(root, files, skip_bad)
+        values = infer_schema(summary, options) | {"files": files, "skip_bad": skip_bad}
+        config = CasesConfig.make(values | {"root": Path(os.path.relpath(root, out.parent))})
+        split_cases(summary.files, config.train, config.test, config.seed)
+        text = dataset_text(config, summary)
         assert CasesConfig.make(yaml.safe_load(text)) == config
-        show(looked, config)
+        show(summary, config)
         write_text(out, text)
         console.print(f"written: {escape(str(out))}   next: linearno train {escape(str(out))}")
 
 
-def look(root: Path, files: str, skip_bad: bool) -> Looked:
-    """All cases, or an error that names those that cannot be read."""
+def summarise(root: Path, files: str, skip_bad: bool) -> FolderSummary:
+    """What all cases hold; an error if one cannot be read and may not be skipped."""
     found = find_cases(root, files)
     table = read_table(root if root.is_dir() else root.parent)
-    with progress_bar("looking", len(found)) as advance:
-        looked = look_at(found, table, advance)
-    if looked.bad and not skip_bad:
-        more = f" (and {len(looked.bad) - 1} more of {len(found)} cases)" if len(looked.bad) > 1 else ""
-        raise UserError(f"{looked.bad[0].why}{more}; mend or remove it, or add --skip-bad")
-    for line in bad_lines(looked.bad):
+    with progress_bar("reading", len(found)) as advance:
+        summary = summarise_folder(found, table, advance)
+    if (bad := summary.unreadable) and not skip_bad:
+        more = f" (and {len(bad) - 1} more of {len(found)} cases)" if len(bad) > 1 else ""
+        raise UserError(f"{bad[0].reason}{more}; repair or remove it, or add --skip-bad")
+    for line in skipped_lines(bad):
         typer.echo(line, err=True)
     for fault in ("empty", "coordinates"):
-        if fault in looked.faults:
-            raise UserError(f"{looked.faults[fault][0]}; mend or remove it")
-    if not looked.files:
+        if fault in summary.faults:
+            raise UserError(f"{summary.faults[fault][0]}; repair or remove it")
+    if not summary.files:
         raise UserError(f"none of the {len(found)} cases in {root} can be read")
-    return looked
+    return summary
 
 
-def show(looked: Looked, config: CasesConfig) -> None:
-    points = looked.points
+def show(summary: FolderSummary, config: CasesConfig) -> None:
+    """Print the size of the cases, a table of their fields, and the faults that are tolerated."""
+    points = summary.points
     console.print(
-        f"{len(looked.files)} cases of {points[0]:,} to {points[-1]:,} points, "
-        f"in {len(looked.axes)} dimensions ({', '.join(looked.axes)})"
+        f"{len(summary.files)} cases of {points[0]:,} to {points[-1]:,} points, "
+        f"in {len(summary.axes)} dimensions ({', '.join(summary.axes)})"
     )
     table = Table("field", "where", box=None, pad_edge=False)
     for column in ("numbers", "from", "to"):
         table.add_column(column, justify="right")
     for column in ("unit", "cases", "note", "is used as"):
         table.add_column(column)
-    for each in looked.fields:
-        table.add_row(*(escape(cell) for cell in _row(each, looked, config)))
+    for field in summary.fields:
+        table.add_row(*(escape(cell) for cell in _row(field, summary, config)))
     console.print(table)
-    for fault, lines in looked.faults.items():
+    for fault, lines in summary.faults.items():
         more = f" (and {len(lines) - 1} more cases)" if len(lines) > 1 else ""
         typer.echo(f"note: {lines[0]}{more}; tolerated as {fault}", err=True)
 
 
-def _row(each: Field, looked: Looked, config: CasesConfig) -> list[str]:
-    low, high = (f"{value:.4g}" for value in (min(each.low, default=0.0), max(each.high, default=0.0)))
+def _row(field: FieldSummary, summary: FolderSummary, config: CasesConfig) -> list[str]:
+    table = summary.table.path.name if summary.table.path else ""
     return [
-        each.name,
-        {"case": "the case", "table": looked.table.path.name if looked.table.path else ""}.get(
-            each.location, each.location
-        ),
-        str(each.components),
-        low,
-        high,
-        ", ".join(sorted(each.units)),
-        str(each.cases),
-        "; ".join(notes_on(each, looked)),
-        role_of(each, config),
+        field.name,
+        {"case": "the case", "table": table}.get(field.location, field.location),
+        str(field.components),
+        f"{min(field.low, default=0.0):.4g}",
+        f"{max(field.high, default=0.0):.4g}",
+        ", ".join(sorted(field.units)),
+        str(field.cases),
+        "; ".join(notes_on(field, summary)),
+        role_of(field, config),
     ]
 
 
-def _kept(function: str, folder: Path) -> Path:
+def _write_cases(function: str, folder: Path) -> Path:
+    """Write the cases that a user's function yields as files."""
     if folder.exists():
-        raise UserError(f"{folder}, where the cases of {function} are kept, is there already; remove it")
+        raise UserError(f"{folder}, the folder for the cases of {function}, exists already; remove it")
     with progress_bar(function, 0) as advance:
         paths = write_cases_of(function, folder, advance)
     console.print(f"{len(paths)} cases of {escape(function)} → {escape(str(folder))}")
     return folder
-
-
-def _seen_from(folder: Path, root: Path) -> Path:
-    return Path(os.path.relpath(root, folder))
 
 
 def _list(text: str | None) -> tuple[str, ...] | None:

@@ -17,8 +17,10 @@ from linearno.data.array_io import read_input_arrays, read_points
 from linearno.experiment import open_run
 from linearno.inference.bundle import load
 from linearno.meshes.config import CasesConfig
-from linearno.meshes.discover import CaseFile, case_file, find_cases
-from linearno.meshes.reader.io import ENDINGS
+from linearno.meshes.discover import case_file, find_cases
+from linearno.meshes.reader import commands
+from linearno.meshes.reader.io import SUFFIXES
+from linearno.meshes.reader.mesh import CaseFile
 from linearno.meshes.reader_process import Reader
 from linearno.models import import_definitions
 from linearno.on_meshes import (
@@ -53,7 +55,7 @@ TolerateOption = Annotated[
 def is_mesh_question(paths: Sequence[Path], run: Path) -> bool:
     """Whether these are meshes (folders of them, patterns), or arrays for a run that was trained on cases."""
     endings = {path.suffix.lower() for path in paths}
-    if len(paths) > 1 or paths[0].is_dir() or endings & set(ENDINGS) - {".npz"} or "*" in str(paths[0]):
+    if len(paths) > 1 or paths[0].is_dir() or endings & set(SUFFIXES) - {".npz"} or "*" in str(paths[0]):
         return True
     return (
         ".npz" in endings and (run / "config.yaml").exists() and isinstance(open_run(run).data, CasesConfig)
@@ -126,7 +128,7 @@ def _outs(files: Sequence[CaseFile], target: Path, many: bool) -> list[Path]:
     if not many:
         only = files[0]
         return [target / f"{only.path.stem}{ending_for(only.path)}" if target.is_dir() else target]
-    if target.suffix.lower() in ENDINGS:
+    if target.suffix.lower() in SUFFIXES:
         raise UserError(f"{target}: several meshes are answered in a folder; give one with -o")
     outs = [target / f"{file.name}{ending_for(file.path)}" for file in files]
     if len(set(outs)) < len(outs):
@@ -217,11 +219,11 @@ def query(
         if completes(run):
             return _query_observed(run, mesh, points, out, device)
         file = case_file(mesh)
-        case_file(points)
+        probes = case_file(points)
         how = How(given or [], False, tolerate, memory, device)
         model = how.open(run)
         with Reader() as reader:
-            places = reader.ask("table", points)[1]["places"]
+            places = reader.call(commands.points_of, probes)
             values = model.query(reader, file, places, how.numbers)
         axes = places[:, ["xyz".index(axis) for axis in model.config.coords]]
         spec = model.bundle.spec

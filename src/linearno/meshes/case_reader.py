@@ -1,10 +1,11 @@
-"""Files of simulations to cases, as a configuration asks for them.
+"""Read a case from its files, as the fields of a model ask for it.
 
-Axes: K points or cells of a case, Q other places, X coordinates, C channels.
+Axes: K points or cells of a case, Q query points, X coordinates, C channels.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,21 +15,33 @@ from numpy import ndarray
 
 from linearno.core.errors import UserError, did_you_mean
 from linearno.data.sample import Batch
-from linearno.meshes.config import AXES, CasesConfig
-from linearno.meshes.discover import CaseFile, Table
-from linearno.meshes.reader.ipc import Arrays, Words
+from linearno.meshes.config import MeshFields
+from linearno.meshes.discover import Table
+from linearno.meshes.reader import commands
+from linearno.meshes.reader.commands import MeshRequest, MeshValues
+from linearno.meshes.reader.geometry import AXES
+from linearno.meshes.reader.mesh import CaseFile
 from linearno.meshes.reader_process import Reader
 
 
 class Case(NamedTuple):
-    """One case as a model takes it, in physical units; targets are NaN where the file does not tell them."""
+    """One case in physical units.
+
+    Args:
+        file: where it comes from.
+        coords: of points or cell centres (K, X).
+        inputs: channels (K, C_in).
+        targets: channels (K, C); NaN where the file does not hold them.
+        surface: mask (K,) of the points on the surface, if the model has one.
+        found: targets that the file holds.
+    """
 
     file: CaseFile
     coords: Float[ndarray, "K X"]
     inputs: Float[ndarray, "K C_in"]
     targets: Float[ndarray, "K C"]
     surface: Bool[ndarray, "K"] | None
-    found: tuple[str, ...]  # targets that are in the file
+    found: tuple[str, ...]
 
     def sample(self) -> Batch:
         inputs, targets = torch.from_numpy(self.inputs), torch.from_numpy(self.targets)
@@ -37,156 +50,157 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True)
 class CaseReader:
-    """Files to cases, as one configuration asks for it. `given`: numbers of the case that no file tells."""
+    """Reads cases in the channels of a model.
 
-    config: CasesConfig
-    table: Table
-    given: dict[str, float] | None = None
+    Args:
+        config: which fields are inputs, and which are targets.
+        table: numbers of the cases that their files do not hold.
+        given: numbers of the case that go before those of the table and the file.
+    """
+
+    config: MeshFields
+    table: Table = field(default_factory=lambda: Table({}, {}))
+    given: Mapping[str, float] = field(default_factory=dict)
 
     def read(self, reader: Reader, file: CaseFile, *, truth: bool = True) -> Case:
-        """With `truth` all targets must be there; without, those that are there."""
+        """The case of a file. With `truth`, missing targets are an error."""
         config = self.config
-        words, arrays = reader.ask("read", file.path, file.places | self.wish())
-        self._check(file, words)
-        places = arrays["places"][:, [AXES.index(axis) for axis in config.coords]]
-        inputs = [self._field(file, words, arrays, name) for name in config.inputs]
-        inputs += [_axes(config, name, arrays[f"derived:{name}"]) for name in config.derived]
-        inputs += [self._value(file, arrays, name, len(places)) for name in config.globals]
-        surface = arrays["surface"].astype(bool) if "surface" in arrays else None
-        there = [name for name in config.targets if truth or f"field:{name}" in arrays]
-        targets = [
-            self._target(file, words, arrays, name, surface)
-            if name in there
-            else np.full((len(places), len(config.channels(name))), np.nan)
-            for name in config.targets
-        ]
-        return Case(
-            file,
-            places.astype(np.float32),
-            _beside(inputs, len(places)),
-            _beside(targets, len(places)),
-            surface,
-            tuple(there),
+        values = reader.call(commands.read, file, self._request())
+        count, coords = len(values.points), values.points[:, self._axes()].astype(np.float32)
+        found = tuple(name for name in config.targets if truth or name in values.fields)
+        with _errors_of(file):
+            self._require_axes_and_units(values)
+            inputs = [*self._inputs(values), *self._numbers(file, values, count)]
+            targets = [
+                self._target(values, name)
+                if name in found
+                else np.full((count, len(config.channels(name))), np.nan)
+                for name in config.targets
+            ]
+        return Case(file, coords, _columns(inputs, count), _columns(targets, count), values.surface, found)
+
+    def inputs_at(
+        self, reader: Reader, file: CaseFile, points: Float[ndarray, "Q 3"], case: Case
+    ) -> Float[ndarray, "Q C_in"]:
+        """Inputs of a case, which was read before, at other points; fields are interpolated in its cells."""
+        request = replace(self._request(), fields=self.config.inputs)
+        values = reader.call(commands.probe, file, request, points)
+        with _errors_of(file):
+            if values.inside is not None and (outside := int((~values.inside).sum())):
+                names = ", ".join(self.config.inputs)
+                raise UserError(
+                    f"{outside} of {len(points)} points lie outside the mesh, where {names} is not known"
+                )
+            varying = _columns(self._inputs(values), len(points))
+        numbers = np.tile(case.inputs[:1, varying.shape[1] :], (len(points), 1))
+        return np.concatenate([varying, numbers], axis=1)
+
+    def _request(self) -> MeshRequest:
+        config = self.config
+        return MeshRequest(
+            location=config.location,
+            fields=(*config.inputs, *config.targets),
+            numbers=[name for name in config.globals if name not in self.given],
+            derived=config.derived,
+            surface=config.surface or "own",
+            mark_surface=config.surface is not None and config.location == "points",
+            tolerate=config.tolerate,
         )
 
-    def wish(self) -> Words:
-        config = self.config
-        return {
-            "location": config.location,
-            "fields": [*config.inputs, *config.targets],
-            "values": [name for name in config.globals if name not in (self.given or {})],
-            "derived": list(config.derived),
-            "surface": config.surface or "own",
-            "mark_surface": config.surface is not None and config.location == "points",
-            "tolerate": list(config.tolerate),
-        }
+    def _axes(self) -> list[int]:
+        return [AXES.index(axis) for axis in self.config.coords]
 
-    def at(self, reader: Reader, file: CaseFile, places: Float[ndarray, "Q 3"]) -> Float[ndarray, "Q C_in"]:
-        """The inputs of a case at other places; fields are taken from the cells that hold them."""
-        config = self.config
-        wish = file.places | self.wish() | {"fields": list(config.inputs)}
-        _, arrays = reader.ask("probe", file.path, wish, {"places": places})
-        outside = int((~arrays["inside"].astype(bool)).sum()) if "inside" in arrays else 0
-        if outside:
+    def _require_axes_and_units(self, values: MeshValues) -> None:
+        coords, extent = self.config.coords, ", ".join(values.axes) or "no axis"
+        expected = None
+        if extra := [axis for axis in values.axes if axis not in coords]:
+            expected = f"a mesh in a plane, without {extra[0]}"
+        elif len(values.axes) < len(coords):
+            expected = "a mesh with as many dimensions"
+        if expected:
             raise UserError(
-                f"{file.path}: {outside} of {len(places)} points lie outside the mesh, where "
-                f"{', '.join(config.inputs)} is not known"
+                f"it has an extent along {extent}, the model has the coordinates {', '.join(coords)}: "
+                f"expected {expected}"
             )
-        inputs = [self._field(file, {}, arrays, name) for name in config.inputs]
-        inputs += [_axes(config, name, arrays[f"derived:{name}"]) for name in config.derived]
-        values: Arrays = {}
-        if config.globals:
-            _, values = reader.ask("read", file.path, wish | {"derived": [], "mark_surface": False})
-        inputs += [self._value(file, values, name, len(places)) for name in config.globals]
-        return _beside(inputs, len(places))
-
-    def _check(self, file: CaseFile, words: Words) -> None:
-        axes, config = words["axes"], self.config
-        if extra := [axis for axis in axes if axis not in config.coords]:
-            raise UserError(
-                f"{file.path} has an extent along {', '.join(axes)}, and {config.coords} are asked for: "
-                f"expected a mesh in a plane, without {extra[0]}"
-            )
-        if len(axes) < len(config.coords):
-            raise UserError(
-                f"{file.path} has an extent along {', '.join(axes) or 'no axis'} only, and {config.coords} "
-                "are asked for: expected a mesh with as many dimensions"
-            )
-        units = {**self.table.units, **words["units"]}
-        for name, unit in config.units.items():
+        units = {**self.table.units, **values.units}
+        for name, unit in self.config.units.items():
             if units.get(name, unit) != unit:
                 raise UserError(
-                    f"{file.path}: {name} is in {units[name]}, expected {unit}; convert it, or mend its unit"
+                    f"{name} is in {units[name]}, expected {unit}; convert it, or correct its unit"
                 )
 
-    def _field(self, file: CaseFile, words: Words, arrays: Arrays, name: str) -> ndarray:
-        values = self._raw(file, words, arrays, name)
-        if not np.isfinite(values).all():
-            bad = int((~np.isfinite(values)).any(axis=1).sum())
+    def _inputs(self, values: MeshValues) -> Iterator[ndarray]:
+        """Fields and derived inputs, in the order of `MeshFields.spec`."""
+        for name in self.config.inputs:
+            yield _finite(name, self._field(values, name))
+        for name in self.config.derived:
+            derived = values.derived[name]
+            yield derived[:, self._axes()] if name == "normals" else derived.reshape(-1, 1)
+
+    def _numbers(self, file: CaseFile, values: MeshValues, count: int) -> Iterator[ndarray]:
+        """Numbers of the case: given, in the table, or in the file."""
+        given = {**self.table.of(file), **self.given}
+        for name in self.config.globals:
+            if name in given:
+                row = np.array([[given[name]]])
+            elif name in values.numbers:
+                row = self._components(name, values.numbers[name].reshape(1, -1).astype(float))
+            else:
+                table = f" and {self.table.path} has no row for it" if self.table.path else ""
+                raise UserError(
+                    f"it holds no number {name!r}{table}; expected it in the field data, as a constant "
+                    f"field, in a cases.csv in its folder, or with --given {name}=…"
+                )
+            if not np.isfinite(row).all():
+                raise UserError(f"{name} is {row.ravel().tolist()}, expected a finite number")
+            yield np.repeat(row, count, axis=0)
+
+    def _target(self, values: MeshValues, name: str) -> ndarray:
+        target = self._field(values, name)
+        if name not in self.config.surface_targets or values.surface is None:
+            return _finite(name, target)
+        _finite(f"{name} on the surface", target[values.surface])
+        return np.where(values.surface[:, None], target, np.nan)
+
+    def _field(self, values: MeshValues, name: str) -> ndarray:
+        found = values.fields.get(name)
+        if found is None:
+            raise UserError(f"it holds no {name!r}; {did_you_mean(name, values.known)}")
+        return self._components(name, found.reshape(len(found), -1).astype(float))
+
+    def _components(self, name: str, values: ndarray) -> ndarray:
+        """The components of a field (K, C) that the configuration names, by letter or number."""
+        parts, count = self.config.components.get(name), values.shape[1]
+        if parts is None:
+            if count != 1:
+                raise UserError(
+                    f"{name} has {count} components; choose some, as in components: {{{name}: [x, y]}}"
+                )
+            return values
+        index = [
+            AXES.index(part) if part in AXES else int(part) if part.isdecimal() else -1 for part in parts
+        ]
+        if min(index) < 0 or max(index) >= count:
             raise UserError(
-                f"{file.path}: {name} has NaN or infinite values at {bad} of {len(values)} places"
+                f"{name} has {count} components, expected {list(parts)}; they are named x, y, z or 0, 1, …"
             )
-        return values
-
-    def _target(
-        self, file: CaseFile, words: Words, arrays: Arrays, name: str, surface: ndarray | None
-    ) -> ndarray:
-        if name not in self.config.surface_targets or surface is None:
-            return self._field(file, words, arrays, name)
-        values = self._raw(file, words, arrays, name)
-        if not np.isfinite(values[surface]).all():
-            raise UserError(f"{file.path}: {name} has NaN or infinite values on the surface")
-        return np.where(surface[:, None], values, np.nan)
-
-    def _raw(self, file: CaseFile, words: Words, arrays: Arrays, name: str) -> ndarray:
-        values = arrays.get(f"field:{name}")
-        if values is None:
-            known = [*words["names"]["points"], *words["names"]["cells"]]
-            raise UserError(f"{file.path} holds no {name!r}; {did_you_mean(name, known)}")
-        return _components(self.config, file, name, values.reshape(len(values), -1).astype(float))
-
-    def _value(self, file: CaseFile, arrays: Arrays, name: str, count: int) -> ndarray:
-        """A number of the case, at each of its points: given, in the table, or in the file."""
-        given = {**self.table.of(file), **(self.given or {})}
-        if name in given:
-            row = np.array([[given[name]]])
-        elif f"value:{name}" in arrays:
-            row = _components(self.config, file, name, arrays[f"value:{name}"].reshape(1, -1).astype(float))
-        else:
-            beside = f" and {self.table.path} has no row for it" if self.table.path else ""
-            raise UserError(
-                f"{file.path} holds no number {name!r}{beside}; expected it in the field data, as a constant "
-                f"field, in a cases.csv beside it, or with --given {name}=…"
-            )
-        if not np.isfinite(row).all():
-            raise UserError(f"{file.path}: {name} is {row.ravel().tolist()}, expected a finite number")
-        return np.repeat(row, count, axis=0)
+        return values[:, index]
 
 
-def _components(config: CasesConfig, file: CaseFile, name: str, values: ndarray) -> ndarray:
-    """Those components of a field that are asked for, by letter or number."""
-    parts = config.components.get(name)
-    if parts is None:
-        if values.shape[1] != 1:
-            raise UserError(
-                f"{file.path}: {name} has {values.shape[1]} components; say which, as in "
-                f"components: {{{name}: [x, y]}}"
-            )
-        return values
-    index = [AXES.index(part) if part in AXES else int(part) if part.isdecimal() else -1 for part in parts]
-    if min(index) < 0 or max(index) >= values.shape[1]:
-        raise UserError(
-            f"{file.path}: {name} has {values.shape[1]} components, and {list(parts)} are asked for; they "
-            "are named x, y, z or 0, 1, …"
-        )
-    return values[:, index]
+@contextmanager
+def _errors_of(file: CaseFile) -> Iterator[None]:
+    """Errors that name the file."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{file.path}: {error}") from None
 
 
-def _axes(config: CasesConfig, name: str, values: ndarray) -> ndarray:
-    if name == "normals":
-        return values[:, [AXES.index(axis) for axis in config.coords]]
-    return values.reshape(-1, 1)
+def _finite(what: str, values: ndarray) -> ndarray:
+    if bad := int((~np.isfinite(values)).any(axis=1).sum()):
+        raise UserError(f"{what} has NaN or infinite values at {bad} of {len(values)} points")
+    return values
 
 
-def _beside(parts: Sequence[ndarray], count: int) -> Float[ndarray, "K C"]:
+def _columns(parts: Iterable[ndarray], count: int) -> Float[ndarray, "K C"]:
     return np.concatenate([np.empty((count, 0)), *parts], axis=1).astype(np.float32)

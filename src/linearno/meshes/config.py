@@ -1,4 +1,4 @@
-"""What a `dataset.yaml` says: which fields of a user's own simulations are given, and which are learned."""
+"""A `dataset.yaml`: which fields of a user's own simulations are inputs, and which are predicted."""
 
 import os
 from pathlib import Path
@@ -6,19 +6,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, model_validator
 
-from linearno.core.config import read_yaml
+from linearno.core.config import Config, read_yaml
+from linearno.core.errors import UserError
 from linearno.data.benchmark import DataConfig
 from linearno.data.sample import FieldSpec
 from linearno.meshes.discover import Share, count_of
+from linearno.meshes.reader.geometry import AXES
 
 Axis = Literal["x", "y", "z"]
 Derived = Literal["distance", "unsigned_distance", "normals", "curvature"]
 Fault = Literal["degenerate", "duplicates"]
-AXES = ("x", "y", "z")
-EXAMPLE = 100  # cases that `linearno data generate cases` makes unless it is told how many
+EXAMPLE_CASES = 100  # that `linearno data generate cases` makes by default
 
 
-def _a_share(share: Share) -> Share:
+def _valid_share(share: Share) -> Share:
     if isinstance(share, tuple) and share:
         return share
     if isinstance(share, tuple) or not (share >= 1 if isinstance(share, int) else 0 < share <= 1):
@@ -28,78 +29,71 @@ def _a_share(share: Share) -> Share:
     return share
 
 
-def _patterns(share: Any) -> Any:
+def _one_pattern_as_list(share: Any) -> Any:
     return (share,) if isinstance(share, str) else share
 
 
-ShareOf = Annotated[Share, BeforeValidator(_patterns), AfterValidator(_a_share)]
+ShareField = Annotated[Share, BeforeValidator(_one_pattern_as_list), AfterValidator(_valid_share)]
 
 
-class CasesConfig(DataConfig):
-    """What `dataset.yaml` says. `linearno init FOLDER` writes one, with a comment at each line."""
+class MeshFields(Config):
+    """What a model reads from a mesh file, and what it predicts there.
 
-    name: Literal["cases"] = "cases"
-    root: Path = Path("cases")
-    files: str = "**/*"  # pattern of the case files in `root`
-    location: Literal["points", "cells"] = "points"  # where the fields are that are learned
-    coords: tuple[Axis, ...] = ("x", "y")
-    targets: tuple[str, ...] = ("displacement", "stress")
-    surface_targets: tuple[str, ...] = ()  # those that are known on the surface alone
+    Args:
+        location: where the predicted fields are.
+        coords: axes along which the meshes have an extent.
+        targets: fields to predict.
+        surface_targets: targets that are known on the surface only.
+        inputs: fields that are inputs.
+        globals: numbers of the whole case that are inputs.
+        components: of vectors and tensors, those that count.
+        surface: `own`, `beside` (the .stl file of the same name), or a field that marks it.
+        derived: inputs derived from the surface.
+        units: by field or coordinate.
+        tolerate: faults of a mesh that are no error.
+    """
+
+    location: Literal["points", "cells"] = "points"
+    coords: tuple[Axis, ...]
+    targets: tuple[str, ...]
+    surface_targets: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
-    globals: tuple[str, ...] = ()  # numbers of the whole case
-    components: dict[str, tuple[str, ...]] = Field(default={"displacement": ("x", "y")})  # of vectors
-    surface: str | None = None  # `own`, `beside` (an .stl file of the same name), or a field that marks it
+    globals: tuple[str, ...] = ()
+    components: dict[str, tuple[str, ...]] = Field(default={})
+    surface: str | None = None
     derived: tuple[Derived, ...] = ()
     units: dict[str, str] = Field(default={})
-    # a fraction, a number of cases, or patterns of names
-    test: ShareOf = 0.2  # type: ignore[assignment]  # where other sets have a number
-    train: ShareOf = 1.0  # type: ignore[assignment]  # the same, of those that are left
-    seed: NonNegativeInt = 0  # of the order in which cases are drawn for both
     tolerate: tuple[Fault, ...] = ()
-    skip_bad: bool = False  # leave out cases that cannot be used, and say which
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Of an example that is still to be made."""
-        sizes, left = {}, EXAMPLE
-        for split, share in (("test", self.test), ("train", self.train)):
-            sizes[split] = count_of(0.5 if isinstance(share, tuple) else share, left)
-            left -= sizes[split]
-        return sizes
 
     @model_validator(mode="after")
-    def _says_enough(self) -> "CasesConfig":
+    def _fields_fit(self) -> "MeshFields":
         if not self.targets:
-            raise ValueError("targets: name one field or more that is to be predicted")
+            raise ValueError("targets: name one field or more to predict")
         if self.derived and self.surface is None:
-            raise ValueError(
-                f"derived={list(self.derived)} is measured from a surface: set surface, as to own"
-            )
+            raise ValueError(f"derived={list(self.derived)} needs a surface: set surface, for example to own")
         if extra := set(self.surface_targets) - set(self.targets):
             raise ValueError(
                 f"surface_targets: {extra.pop()!r} is not one of the targets {list(self.targets)}"
             )
         if self.surface_targets and self.surface is None:
-            raise ValueError("surface_targets are known on a surface: set surface, as to own")
+            raise ValueError("surface_targets need a surface: set surface, for example to own")
         if both := set(self.targets) & {*self.inputs, *self.globals}:
-            raise ValueError(
-                f"{both.pop()!r} is a target and an input; a model that is told it learns nothing"
-            )
+            raise ValueError(f"{both.pop()!r} is a target and an input; choose one of them")
         if len(self.coords) < 2 or len(set(self.coords)) < len(self.coords):
             raise ValueError(f"coords: expected two or three different axes, got {list(self.coords)}")
         self.spec  # noqa: B018 (an error now if two channels have one name)
         return self
 
     def channels(self, field: str) -> tuple[str, ...]:
-        """The names of a field's channels."""
+        """Names of a field's channels."""
         parts = self.coords if field == "normals" else self.components.get(field, ())
         return tuple(f"{field}_{part}" for part in parts) or (field,)
 
     @property
     def spec(self) -> FieldSpec:
-        """What a model is told, and what it is asked for."""
-        given = (*self.inputs, *self.derived, *self.globals)
-        fields = {field: self.channels(field) for field in (*given, *self.targets)}
+        """The channels of inputs and outputs."""
+        inputs = (*self.inputs, *self.derived, *self.globals)
+        fields = {field: self.channels(field) for field in (*inputs, *self.targets)}
         units = {
             channel: self.units[field]
             for field, channels in ({axis: (axis,) for axis in self.coords} | fields).items()
@@ -109,7 +103,7 @@ class CasesConfig(DataConfig):
         return FieldSpec.make(
             {
                 "coords": self.coords,
-                "inputs": [channel for field in given for channel in fields[field]],
+                "inputs": [channel for field in inputs for channel in fields[field]],
                 "outputs": [channel for field in self.targets for channel in fields[field]],
                 "units": units,
                 "standardised": ("coords", "inputs", "outputs"),
@@ -118,8 +112,54 @@ class CasesConfig(DataConfig):
             }
         )
 
+    @classmethod
+    def of(cls, spec: FieldSpec) -> "MeshFields":
+        """Those of a model that was trained on arrays: fields named like its channels."""
+        if len(spec.coords) not in (2, 3):
+            raise UserError(f"this model has the coordinates {', '.join(spec.coords)}: not those of a mesh")
+        values = {"coords": AXES[: len(spec.coords)], "targets": spec.outputs, "inputs": spec.inputs}
+        return cls.make(values | {"units": spec.units})
+
+
+class CasesConfig(MeshFields, DataConfig):
+    """A `dataset.yaml`: the fields of `MeshFields`, and which files. `linearno init FOLDER` writes one.
+
+    Args:
+        root: folder of the cases.
+        files: pattern of the case files in `root`.
+        test: fraction, number of cases or patterns of their names.
+        train: the same, of the cases that the test leaves.
+        seed: of the order in which cases are drawn for both.
+        skip_bad: leave out cases that cannot be used, and log them.
+    """
+
+    name: Literal["cases"] = "cases"
+    root: Path = Path("cases")
+    files: str = "**/*"
+    coords: tuple[Axis, ...] = ("x", "y")
+    targets: tuple[str, ...] = ("displacement", "stress")
+    components: dict[str, tuple[str, ...]] = Field(default={"displacement": ("x", "y")})
+    test: ShareField = 0.2  # type: ignore[assignment]  # a number in other data sets
+    train: ShareField = 1.0  # type: ignore[assignment]
+    seed: NonNegativeInt = 0
+    skip_bad: bool = False
+
+    @property
+    def mesh_fields(self) -> MeshFields:
+        """What a model needs to know of it."""
+        return MeshFields.make(self.model_dump(include=set(MeshFields.model_fields)))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Of an example to be generated."""
+        sizes, left = {}, EXAMPLE_CASES
+        for split, share in (("test", self.test), ("train", self.train)):
+            sizes[split] = count_of(0.5 if isinstance(share, tuple) else share, left)
+            left -= sizes[split]
+        return sizes
+
 
 def read_dataset(path: Path) -> CasesConfig:
-    """A `dataset.yaml`; its folder is seen from where the file lies."""
+    """A `dataset.yaml`; its `root` is relative to the file."""
     config = read_yaml(path, CasesConfig)
     return config.model_copy(update={"root": Path(os.path.normpath(path.parent / config.root))})

@@ -1,140 +1,118 @@
-"""A first look at a folder of cases: what its files hold, and a guess at what is to be learned from them."""
+"""Summarise a folder of cases, and infer what could be learned from it."""
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from linearno.core.errors import UserError, did_you_mean
-from linearno.meshes.cases import READERS, Bad
-from linearno.meshes.config import AXES, CasesConfig
-from linearno.meshes.discover import CaseFile, Share, Table
-from linearno.meshes.reader.ipc import Words
-from linearno.meshes.reader_process import Reader, results_of
+from linearno.meshes.config import CasesConfig
+from linearno.meshes.discover import Share, Table
+from linearno.meshes.reader import commands
+from linearno.meshes.reader.commands import TOLERABLE, FieldSummary, MeshSummary
+from linearno.meshes.reader.geometry import AXES
+from linearno.meshes.reader.mesh import CaseFile
+from linearno.meshes.reader_process import Reader, UnreadableCase, read_in_parallel
 
-LEFT_BEHIND = re.compile(  # by programs, in a file of fields
+BOOKKEEPING = re.compile(  # names of fields that programs add to files
     "vtkOriginal|vtkGhost|vtkValid|GlobalNode|GlobalElement|ObjectId|PedigreeIds|TimeValue|TIME$|CYCLE$|Normals"
     "|TCoords|Texture"
 )
-GIVEN = re.compile(  # what is known before a simulation, by its name
+INPUT_NAMES = re.compile(  # of what is known before a simulation
     "permeab|conduct|coeff|kappa|modulus|thick|material|poros|young|poisson|distance|sdf|normal|curvature|area"
     "|boundary|mask|marker|source|load|initial|inlet"
 )
-MARKS = re.compile("surface|wall|body|boundary|airfoil|wing|car")  # and what marks a surface
-SURFACE_WORDS = {"own": "the boundary of the mesh", "beside": "the .stl file beside each case"}
-
-
-@dataclass
-class Field:
-    """What is known of one field, over all cases."""
-
-    name: str
-    location: str  # points, cells, case, or table
-    components: int
-    cases: int = 0
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
-    missing: int = 0  # places without a number
-    constant: bool = True  # in each case
-    integer: bool = True
-    rim_only: bool = True
-    units: set[str] = field(default_factory=set)
-    mixed: bool = False  # another number of components in some cases
-
-    @property
-    def varies(self) -> bool:
-        return self.low != self.high
-
-    @property
-    def marks(self) -> bool:
-        """Looks like yes and no."""
-        return self.integer and self.components == 1 and self.low == [0.0] and self.high == [1.0]
+MASK_NAMES = re.compile("surface|wall|body|boundary|airfoil|wing|car")  # of a mask of the surface
+MAX_COMPONENTS = 9
+MAX_NUMBER_COMPONENTS = 3
 
 
 @dataclass(frozen=True)
-class Looked:
-    """A folder that was looked at."""
+class FolderSummary:
+    """What a folder of cases holds.
 
-    files: list[CaseFile]  # those that can be read
-    facts: list[Words]  # of each
-    bad: list[Bad]
+    Args:
+        files: the cases that can be read.
+        meshes: what each of them holds.
+        unreadable: the other cases.
+        table: numbers of the cases.
+    """
+
+    files: list[CaseFile]
+    meshes: list[MeshSummary]
+    unreadable: list[UnreadableCase]
     table: Table
 
-    @property
-    def fields(self) -> list[Field]:
-        found: dict[tuple[str, str], Field] = {}
-        for facts in self.facts:
-            for one in facts["fields"]:
-                key = one["name"], one["location"]
-                _add(found.setdefault(key, Field(*key, one["components"])), one, facts["units"])
+    @cached_property
+    def fields(self) -> list[FieldSummary]:
+        """All fields, each over all cases."""
+        found = [field for mesh in self.meshes for field in mesh.fields]
         for file in self.files:
             for name, value in self.table.of(file).items():
-                one = {"min": [value], "max": [value], "missing": 0, "constant": True, "integer": False}
-                into = found.setdefault((name, "table"), Field(name, "table", 1))
-                _add(into, one | {"components": 1, "rim_only": False}, self.table.units)
-        return list(found.values())
+                units = {self.table.units[name]} if name in self.table.units else set()
+                found.append(FieldSummary(name, "table", 1, [value], [value], units=units))
+        merged: dict[tuple[str, str], FieldSummary] = {}
+        for field in found:
+            key = field.name, field.location
+            merged[key] = _merge(merged[key], field) if key in merged else field
+        return list(merged.values())
 
     @property
     def points(self) -> list[int]:
-        return sorted(facts["points"] for facts in self.facts)
+        """Number of points of each case, in ascending order."""
+        return sorted(mesh.points for mesh in self.meshes)
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Those that most cases have an extent along."""
-        kinds = [tuple(facts["axes"]) for facts in self.facts]
-        return max(kinds, key=kinds.count)
+        """Axes along which most cases have an extent."""
+        axes = [tuple(mesh.axes) for mesh in self.meshes]
+        return max(axes, key=axes.count)
 
     @property
     def faults(self) -> dict[str, list[str]]:
-        """By kind of fault, what is wrong with which case."""
+        """Messages about the cases with each kind of fault."""
         found: dict[str, list[str]] = {}
-        for file, facts in zip(self.files, self.facts, strict=True):
-            for fault, words in facts["faults"].items():
-                found.setdefault(fault, []).append(f"{file.path} {words}")
+        for file, mesh in zip(self.files, self.meshes, strict=True):
+            for fault, message in mesh.faults.items():
+                found.setdefault(fault, []).append(f"{file.path} {message}")
         return found
 
 
-def look_at(
-    files: Sequence[CaseFile], table: Table, tick: Callable[[int], None] = lambda count: None
-) -> Looked:
-    """Read what each file holds; those that cannot be read are named, not fatal."""
+def summarise_folder(
+    files: Sequence[CaseFile], table: Table, on_done: Callable[[int], None] = lambda count: None
+) -> FolderSummary:
+    """Read what each file holds; `on_done(1)` is called after each."""
 
-    def one(reader: Reader, file: CaseFile) -> Words | Bad:
-        try:
-            return reader.ask("look", file.path, file.places)[0]
-        except UserError as error:
-            return Bad(file, str(error))
+    def summarise(reader: Reader, file: CaseFile) -> tuple[CaseFile, MeshSummary]:
+        return file, reader.call(commands.summarise, file)
 
-    good, facts, bad = [], [], []
-    with results_of(one, files, min(READERS, os.cpu_count() or 1)) as results:
-        for file, result in zip(files, results, strict=True):
-            tick(1)
-            if isinstance(result, Bad):
-                bad.append(result)
-            else:
-                good.append(file)
-                facts.append(result)
-    return Looked(good, facts, bad, table)
+    results = read_in_parallel(summarise, files, on_done)
+    bad = [result for result in results if isinstance(result, UnreadableCase)]
+    good = [result for result in results if not isinstance(result, UnreadableCase)]
+    return FolderSummary([file for file, _ in good], [mesh for _, mesh in good], bad, table)
 
 
-def _add(into: Field, one: dict[str, Any], units: Any) -> None:
-    into.cases += 1
-    into.missing += one["missing"]
-    into.constant &= one["constant"]
-    into.integer &= one["integer"]
-    into.rim_only &= one["rim_only"]
-    into.mixed |= into.components != one["components"]
-    if into.name in units:
-        into.units.add(units[into.name])
-    if one["min"] and not into.mixed:
-        into.low = list(map(min, into.low or one["min"], one["min"]))
-        into.high = list(map(max, into.high or one["max"], one["max"]))
+def _merge(first: FieldSummary, other: FieldSummary) -> FieldSummary:
+    mixed = first.mixed or first.components != other.components
+    has_range = bool(other.low) and not mixed
+    return replace(
+        first,
+        low=list(map(min, first.low or other.low, other.low)) if has_range else first.low,
+        high=list(map(max, first.high or other.high, other.high)) if has_range else first.high,
+        missing=first.missing + other.missing,
+        constant=first.constant and other.constant,
+        integer=first.integer and other.integer,
+        surface_only=first.surface_only and other.surface_only,
+        units=first.units | other.units,
+        cases=first.cases + other.cases,
+        mixed=mixed,
+    )
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the user said; None: guess."""
+class InitOptions:
+    """Choices of the user for a `dataset.yaml`, by its fields; None: infer them."""
 
     targets: tuple[str, ...] | None = None
     inputs: tuple[str, ...] | None = None
@@ -143,131 +121,130 @@ class Wishes:
     test: Share = 0.2
 
 
-def guess(looked: Looked, wishes: Wishes) -> dict[str, Any]:
-    """Values for a `CasesConfig`: what was asked for, and sensible guesses for the rest."""
-    fields = {each.name: each for each in reversed(looked.fields)}  # a field at points before one of cells
-    for name in (*(wishes.targets or ()), *(wishes.inputs or ()), *(wishes.globals or ())):
+def infer_schema(summary: FolderSummary, options: InitOptions) -> dict[str, Any]:
+    """Values for a `CasesConfig`: the user's choices, and guesses for the rest."""
+    fields = {field.name: field for field in reversed(summary.fields)}  # at points before in cells
+    for name in (*(options.targets or ()), *(options.inputs or ()), *(options.globals or ())):
         if name not in fields:
             raise UserError(f"no case holds {name!r}; {did_you_mean(name, fields)}")
-    whole = [each for each in looked.fields if _usable(each, len(looked.files))]
-    location = _location(looked, whole, wishes)
-    spread = [each for each in whole if each.location in ("points", "cells") and not each.constant]
-    own = [each for each in spread if each.location == location] or spread
-    marks = next((each.name for each in own if each.marks and MARKS.search(each.name.lower())), None)
-    surface = _surface(looked, marks)
-    inputs = wishes.inputs if wishes.inputs is not None else _given(own, wishes.targets)
-    rest = [each.name for each in own if each.name not in (*inputs, marks)]
-    targets = wishes.targets if wishes.targets is not None else tuple(rest)
+    usable = [field for field in summary.fields if _is_usable(field, len(summary.files))]
+    varying = [field for field in usable if field.location in ("points", "cells") and not field.constant]
+    location = _location(summary, options.targets or [field.name for field in usable if not field.constant])
+    local = [field for field in varying if field.location == location] or varying
+    mask = next((field.name for field in local if field.is_mask and _matches(MASK_NAMES, field)), None)
+    surface = _surface(summary, mask)
+    inputs, targets = options.inputs, options.targets
+    if inputs is None:  # with targets named, any other field may depend on them
+        inputs = () if targets else tuple(field.name for field in local if _matches(INPUT_NAMES, field))
+    if targets is None:
+        targets = tuple(field.name for field in local if field.name not in (*inputs, mask))
     if not targets:
-        raise UserError(f"no field could be a target; name it with --targets; found: {_names(looked.fields)}")
-    chosen = [fields[name] for name in dict.fromkeys([*targets, *inputs])]
-    numbers = wishes.globals if wishes.globals is not None else _globals(whole, (*targets, *inputs))
+        names = ", ".join(fields) or "none"
+        raise UserError(f"no field could be a target; name it with --targets; found: {names}")
+    numbers = options.globals
+    if numbers is None:
+        constant = [field.name for field in usable if _is_number(field)]
+        numbers = tuple(dict.fromkeys(name for name in constant if name not in (*targets, *inputs)))
     return {
         "location": location,
-        "coords": looked.axes,
+        "coords": summary.axes,
         "targets": targets,
-        "surface_targets": tuple(name for name in targets if fields[name].rim_only) if surface else (),
+        "surface_targets": tuple(name for name in targets if surface and fields[name].surface_only),
         "inputs": inputs,
         "globals": numbers,
-        "components": _parts([*chosen, *(fields[name] for name in numbers)], looked.axes),
+        "components": {
+            name: parts
+            for name in dict.fromkeys([*targets, *inputs, *numbers])
+            if (parts := _components(fields[name], summary.axes))
+        },
         "surface": surface,
-        "derived": wishes.derived if wishes.derived is not None else _derived(looked, surface),
-        "units": {each.name: min(each.units) for each in looked.fields if len(each.units) == 1},
-        "test": wishes.test,
-        "tolerate": tuple(fault for fault in ("degenerate", "duplicates") if fault in looked.faults),
+        "derived": options.derived if options.derived is not None else _derived(summary, surface),
+        "units": {field.name: min(field.units) for field in summary.fields if len(field.units) == 1},
+        "test": options.test,
+        "tolerate": tuple(fault for fault in TOLERABLE if fault in summary.faults),
     }
 
 
-def _usable(each: Field, cases: int) -> bool:
-    if LEFT_BEHIND.match(each.name) or each.name.lower() in AXES:
+def _is_usable(field: FieldSummary, cases: int) -> bool:
+    if BOOKKEEPING.match(field.name) or field.name.lower() in AXES:
         return False
-    known = each.missing == 0 or each.rim_only
-    return each.cases == cases and known and each.varies and not each.mixed and each.components <= 9
+    known = field.missing == 0 or field.surface_only
+    whole = field.cases == cases and known and not field.mixed
+    return whole and field.varies and field.components <= MAX_COMPONENTS
 
 
-def _location(looked: Looked, whole: Iterable[Field], wishes: Wishes) -> str:
-    """Where the first target is; of those that are in both places, the points."""
-    names = wishes.targets or tuple(each.name for each in whole if not each.constant)
-    at = [each.location for each in looked.fields if each.name == next(iter(names), None)]
-    return "cells" if "cells" in at and "points" not in at else "points"
+def _is_number(field: FieldSummary) -> bool:
+    return field.constant and field.components <= MAX_NUMBER_COMPONENTS
 
 
-def _surface(looked: Looked, marks: str | None) -> str | None:
-    if all(file.beside for file in looked.files):
+def _matches(pattern: re.Pattern[str], field: FieldSummary) -> bool:
+    return pattern.search(field.name.lower()) is not None
+
+
+def _location(summary: FolderSummary, names: Sequence[str]) -> str:
+    """Where the first of these fields is; points, if it is at both."""
+    locations = [field.location for field in summary.fields if field.name in names[:1]]
+    return "cells" if "cells" in locations and "points" not in locations else "points"
+
+
+def _surface(summary: FolderSummary, mask: str | None) -> str | None:
+    if all(file.surface for file in summary.files):
         return "beside"
-    if any(facts["cell_dimension"] < 2 for facts in looked.facts):
+    if any(mesh.cell_dimension < 2 for mesh in summary.meshes):
         return None
-    return marks or "own"
+    return mask or "own"
 
 
-def _derived(looked: Looked, surface: str | None) -> tuple[str, ...]:
-    """The distance to the surface, where a mesh is more than that; else which way the surface faces."""
+def _derived(summary: FolderSummary, surface: str | None) -> tuple[str, ...]:
+    """Normals of meshes that are surfaces; otherwise the distance, signed if all surfaces are closed."""
     if surface is None:
         return ()
-    if surface == "own" and all(facts["is_surface"] for facts in looked.facts):
+    if surface == "own" and all(mesh.is_surface for mesh in summary.meshes):
         return ("normals",)
-    closed = all(
-        facts["open_sides"].get("beside" if surface == "beside" else "own") == 0 for facts in looked.facts
+    closed = surface in ("own", "beside") and all(
+        mesh.open_edges.get(surface) == 0 for mesh in summary.meshes
     )
-    return ("distance" if closed and surface in SURFACE_WORDS else "unsigned_distance",)
+    return ("distance" if closed else "unsigned_distance",)
 
 
-def _given(own: Iterable[Field], targets: Sequence[str] | None) -> tuple[str, ...]:
-    """Fields whose names speak of what is given. With targets named, all others may depend on them: none."""
-    return () if targets is not None else tuple(each.name for each in own if GIVEN.search(each.name.lower()))
+def _components(field: FieldSummary, axes: Sequence[str]) -> tuple[str, ...]:
+    """Components of a vector or tensor: in a plane without the one that is always 0."""
+    if field.components == 1:
+        return ()
+    names = AXES[: field.components] if field.components <= 3 else map(str, range(field.components))
+    if len(axes) > 2 or field.components != 3:
+        return tuple(names)
+    ranges = zip(names, field.low, field.high, strict=True)
+    return tuple(name for name, low, high in ranges if name in axes or (low, high) != (0, 0))
 
 
-def _globals(whole: Iterable[Field], taken: Sequence[str]) -> tuple[str, ...]:
-    names = (each.name for each in whole if each.constant and each.components <= 3)
-    return tuple(dict.fromkeys(name for name in names if name not in taken))
-
-
-def _parts(fields: Iterable[Field], axes: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The components that count: of a vector in a plane, not the one that is always 0."""
-    found = {}
-    for each in fields:
-        if each.components == 1:
-            continue
-        names = AXES[: each.components] if each.components <= 3 else tuple(map(str, range(each.components)))
-        used = [
-            name
-            for name, low, high in zip(names, each.low, each.high, strict=True)
-            if name in axes or low != 0 or high != 0
-        ]
-        found[each.name] = tuple(used) if len(axes) == 2 and each.components == 3 else names
-    return found
-
-
-def _names(fields: Iterable[Field]) -> str:
-    return ", ".join(dict.fromkeys(each.name for each in fields)) or "none"
-
-
-def notes_on(each: Field, looked: Looked) -> Iterator[str]:
-    """What a user should know before a field is used."""
-    if each.cases < len(looked.files):
-        yield f"missing in {len(looked.files) - each.cases} cases"
-    if each.mixed:
-        yield "another number of components in some cases"
-    if each.rim_only and each.location == "points":
+def notes_on(field: FieldSummary, summary: FolderSummary) -> Iterator[str]:
+    """Remarks on a field that a user should know before it is used."""
+    local = field.location in ("points", "cells")
+    if field.cases < len(summary.files):
+        yield f"missing in {len(summary.files) - field.cases} cases"
+    if field.mixed:
+        yield "different numbers of components"
+    if field.surface_only and field.location == "points":
         yield "on the surface only"
-    elif each.missing:
-        yield f"NaN at {each.missing} places"
-    if not each.varies and not each.mixed:
+    elif field.missing:
+        yield f"NaN at {field.missing} points"
+    if not field.varies and not field.mixed:
         yield "the same everywhere"
-    elif each.constant and each.location in ("points", "cells"):
+    elif field.constant and local:
         yield "one number a case"
-    if len(each.units) > 1:
-        yield f"units differ: {', '.join(sorted(each.units))}"
+    if len(field.units) > 1:
+        yield f"units differ: {', '.join(sorted(field.units))}"
 
 
-def role_of(each: Field, config: CasesConfig) -> str:
-    """What the field is in a configuration."""
-    spread = each.location in ("points", "cells")
-    if spread and each.name in config.surface_targets:
-        return "target on the surface"
-    for role, names in (("target", config.targets), ("input", config.inputs)):
-        if spread and each.name in names:
-            return role
-    if each.name in config.globals and (not spread or each.constant):
-        return "number of the case"
-    return "marks the surface" if each.name == config.surface and spread else ""
+def role_of(field: FieldSummary, config: CasesConfig) -> str:
+    """The role of the field in a configuration."""
+    local = field.location in ("points", "cells")
+    roles: Iterable[tuple[str, bool, Iterable[str]]] = (
+        ("target on the surface", local, config.surface_targets),
+        ("target", local, config.targets),
+        ("input", local, config.inputs),
+        ("number of the case", not local or field.constant, config.globals),
+        ("marks the surface", local, (config.surface or "",)),
+    )
+    return next((role for role, fits, names in roles if fits and field.name in names), "")

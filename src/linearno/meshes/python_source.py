@@ -12,7 +12,7 @@ import numpy as np
 from linearno.core.atomic_io import write_atomically
 from linearno.core.errors import UserError, did_you_mean
 from linearno.meshes.reader.array_files import mesh_of
-from linearno.meshes.reader.ipc import KINDS, Refused
+from linearno.meshes.reader.mesh import NUMERIC_KINDS
 
 EXPECTED = "expected mappings of names to arrays: points (N, 2 or 3), fields (N, …), numbers of the case"
 
@@ -33,7 +33,7 @@ def write_cases_of(text: str, folder: Path, tick: Callable[[int], None]) -> list
             raise UserError(f"{text} yields two cases with the name {name!r}")
         try:
             mesh_of(arrays, {})
-        except Refused as error:
+        except UserError as error:
             raise UserError(f"{text}: case {name or number} {error}") from None
 
         def write(temporary: Path, arrays: dict[str, Any] = arrays) -> None:
@@ -54,7 +54,7 @@ def _cases(text: str) -> Iterator[tuple[str | None, dict[str, Any]]]:
             raise UserError(f"{text} yields {type(item).__name__}; {EXPECTED}")
         arrays = {str(name): np.asarray(values) for name, values in item.items() if name != "name"}
         for name, values in arrays.items():
-            if values.dtype.kind not in KINDS:
+            if values.dtype.kind not in NUMERIC_KINDS:
                 raise UserError(f"{text}: {name!r} is no array of numbers; {EXPECTED}")
         own = None if item.get("name") is None else str(item["name"])
         if own is not None and (Path(own).name != own or own.startswith(".")):

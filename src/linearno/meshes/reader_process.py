@@ -1,40 +1,50 @@
-"""Mesh files, read by a process of their own that is kept: a file that crashes or hangs it is an error with a
-name, and nothing else."""
+"""Read mesh files in a separate process: a file that crashes the reader, or takes too long, is a `UserError`.
 
+The process is started with `subprocess`, not `multiprocessing`, which would import the user's main script in
+it (and PyTorch with that), would take over the parent's `sys.path`, and needs a guarded main module.
+"""
+
+import os
+import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from linearno.core.errors import UserError
-from linearno.meshes.reader.ipc import Arrays, Words, receive, send
+from linearno.meshes.reader.mesh import CaseFile
 
-FOLDER = Path(__file__).parent / "reader"
 START = """
-import sys, types
-package = sys.modules["mesh"] = types.ModuleType("mesh")
-package.__path__ = [sys.argv[1]]
-from mesh.server import main
-main()
-"""  # the folder as a package of its own: linearno itself, with torch, takes seconds to import
-PATIENCE = 120.0  # seconds for a file, and one more for each PACE bytes of it
-PACE = 1e6
+import sys
+if sys.argv[1] not in sys.path:
+    sys.path.insert(0, sys.argv[1])
+from linearno.meshes.reader.server import serve
+serve()
+"""
+ROOT = str(Path(__file__).parents[2])  # where `linearno` is imported from
+TIME_LIMIT = 120.0  # seconds for a file,
+BYTES_PER_SECOND = 1e6  # and one more for each so many bytes
+MAX_READERS = 8
 
-T = TypeVar("T")
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Reader:
-    """Asks the process; starts it when it is needed, and anew after it has died."""
+    """Calls functions on files in a process of its own, which is started when needed and again after a crash.
 
-    def __init__(self, patience: float = PATIENCE):
-        self.patience = patience
+    Args:
+        time_limit: seconds for a file, in addition to one for each megabyte.
+    """
+
+    def __init__(self, time_limit: float = TIME_LIMIT):
+        self.time_limit = time_limit
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Reader":
@@ -45,92 +55,103 @@ class Reader:
     ) -> None:
         self.close()
 
-    def ask(
-        self, job: str, path: Path, words: Words | None = None, arrays: Arrays | None = None
-    ) -> tuple[Words, Arrays]:
-        """The result of a job on a file; what is wrong with the file is an error that names it."""
-        process = self._start()
+    def call(
+        self,
+        function: Callable[Concatenate[CaseFile, P], R],
+        file: CaseFile,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """`function(file, *args, **kwargs)` in the process, such as one of `linearno.meshes.reader.commands`.
+
+        What is wrong with the file is a `UserError` that names it.
+        """
+        process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            process.kill()
-
-        size = path.stat().st_size if path.is_file() else 0
-        timer = threading.Timer(self.patience + size / PACE, end)
+        limit = self.time_limit + file.bytes / BYTES_PER_SECOND
+        timer, began = threading.Timer(limit, process.kill), time.monotonic()
         timer.start()
         try:
-            send(process.stdin, {"job": job, "path": str(path), **(words or {})}, arrays)
-            answer = receive(process.stdout)
-        except OSError:  # it is gone, and its pipe with it
-            answer = None
+            pickle.dump((function, file, args, kwargs), process.stdin)
+            process.stdin.flush()
+            result, error = pickle.load(process.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError):  # the process has ended
+            self.close()
+            late = time.monotonic() - began >= limit
+            what = f"was not read within {limit:.3g} s" if late else "made the reader crash"
+            raise UserError(f"{file.path} {what}: it is damaged, or of another format") from None
         except BaseException:
             self.close()
             raise
         finally:
             timer.cancel()
-        if answer is None:
-            self.close()
-            raise UserError(f"{path} {_end_words(late.is_set(), self.patience)}")
-        return _result(path, *answer)
+        if error is not None:
+            raise error
+        return result
 
     def interrupt(self) -> None:
-        """End what another thread is asking; there it is an error."""
+        """End a call of another thread with an error."""
         if (process := self._process) is not None:
             process.kill()
 
     def close(self) -> None:
+        """End the process."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.communicate()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.close()
             # -P keeps the working directory off sys.path: a pyvista.py there must not run
-            command = [sys.executable, "-P", "-c", START, str(FOLDER)]
+            command = [sys.executable, "-P", "-c", START, ROOT]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )
         return self._process
 
 
-def _end_words(late: bool, patience: float) -> str:
-    what = f"was not read within {patience:g} s" if late else "made the reader crash"
-    return f"{what}: it is damaged, or not what its ending says"
+class UnreadableCase(NamedTuple):
+    """A case that cannot be used, and why."""
+
+    file: CaseFile
+    reason: str
 
 
-def _result(path: Path, words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
-    if "refused" in words:
-        raise UserError(f"{path} {words['refused']}")
-    if "missing" in words:
-        raise UserError(f"{words['missing']} is not installed; run: pip install 'linearno[mesh]'")
-    if "bug" in words:
-        raise RuntimeError(f"{path}: the reader failed\n{words['bug']}")
-    return words["ok"], arrays
+def read_in_parallel(
+    read: Callable[[Reader, CaseFile], R],
+    files: Sequence[CaseFile],
+    on_done: Callable[[int], None] = lambda count: None,
+) -> list[R | UnreadableCase]:
+    """`read(reader, file)` of all files in order, by several processes; a `UserError` as an unreadable case.
 
-
-@contextmanager
-def results_of(work: Callable[[Reader, T], R], items: Sequence[T], workers: int) -> Iterator[Iterator[R]]:
-    """work(reader, item) for each item, in order, by as many readers at once; closed when left."""
-    readers = [Reader() for _ in range(min(workers, len(items)) or 1)]
-    free: SimpleQueue[Reader] = SimpleQueue()
+    Args:
+        read: calls functions in the given reader process.
+        files: cases to read.
+        on_done: called with 1 after each file.
+    """
+    readers = [Reader() for _ in range(max(1, min(MAX_READERS, os.cpu_count() or 1, len(files))))]
+    idle: SimpleQueue[Reader] = SimpleQueue()
     for reader in readers:
-        free.put(reader)
+        idle.put(reader)
 
-    def one(item: T) -> R:
-        reader = free.get()
+    def read_one(file: CaseFile) -> R | UnreadableCase:
+        reader = idle.get()
         try:
-            return work(reader, item)
+            return read(reader, file)
+        except UserError as error:
+            return UnreadableCase(file, str(error))
         finally:
-            free.put(reader)
+            idle.put(reader)
 
-    pool = ThreadPoolExecutor(len(readers))
+    pool, results = ThreadPoolExecutor(len(readers)), []
     try:
-        yield pool.map(one, items)
+        for result in pool.map(read_one, files):
+            results.append(result)
+            on_done(1)
+        return results
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for reader in readers:

@@ -3,6 +3,7 @@
 from linearno.core.errors import UserError
 from linearno.meshes import CasesConfig
 from linearno.meshes.discover import find_cases, split_cases
+from linearno.meshes.reader import commands
 from linearno.meshes.reader_process import Reader
 from linearno.models import MODELS
 from linearno.run_config import RunConfig
@@ -49,7 +50,7 @@ def sizes_of(data: CasesConfig) -> tuple[int, int]:
     with Reader() as reader:
         for file in train[:: max(1, len(train) // PEEKED)]:
             try:
-                counts.append(reader.ask("look", file.path, file.places)[0][data.location])
+                counts.append(reader.call(commands.summarise, file).count(data.location))
             except UserError:
                 if not data.skip_bad:
                     raise

@@ -1,6 +1,6 @@
-"""What runs in a process of its own, beside the main one: mesh files to plain arrays, and back.
+"""What runs in the reader process: mesh files to plain arrays, and back.
 
-Readers written in C may crash, hang or ask for all memory when a file is damaged; here that ends this process
-and no other. So the modules of this folder import each other and nothing else of linearno: the process starts
-in half a second, and what it hands over is numbers and words, never objects.
+Readers written in C may crash, hang or ask for all memory when a file is damaged; here that ends the reader
+process and no other. These modules import NumPy and `linearno.core.errors`, PyVista where a file needs it,
+and never PyTorch: the process starts in a fraction of a second.
 """

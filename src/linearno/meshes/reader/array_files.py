@@ -1,7 +1,7 @@
 """Files of plain arrays: `.npz`, `.h5` and `.csv`, one case each. No pickle, no links to other files.
 
-points (N, 2 or 3), also called coords, or columns x, y, z     where the values are
-cells (E, k), where there are any                              numbers of the points at their corners
+points (N, 2 or 3), also called coords, or columns x, y, z     coordinates
+cells (E, k), optional                                         numbers of the points at their corners
 anything with N rows, or with E                                a field at the points, or in the cells
 a single number, or a short list                               a number of the whole case
 """
@@ -15,75 +15,85 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from .ipc import KINDS, Arrays, Refused
-from .mesh import Cells, Mesh, add_fields, check, split_unit
+from linearno.core.errors import UserError
+from linearno.meshes.reader.mesh import NUMERIC_KINDS, Arrays, Cells, Mesh, split_unit
 
-PLACES = ("points", "coords", "coordinates", "xyz", "pos")
+SUFFIXES = (".npz", ".h5", ".hdf5", ".csv")
+COORDINATES = ("points", "coords", "coordinates", "xyz", "pos")
 AXES = ("x", "y", "z")
 CELL_TYPES = {(2, 2): 3, (2, 3): 5, (2, 4): 9, (3, 2): 3, (3, 3): 5, (3, 4): 10, (3, 8): 12, (3, 6): 13}
-MOST = 64  # numbers of a whole case, in one array
+MAX_CASE_NUMBERS = 64  # in one array
 COLUMN = re.compile(r"^(.*):(\d+)$")  # ParaView writes a vector as U:0, U:1, U:2
 
 
 def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """All arrays of numbers in the file, and their units where it tells."""
+    """All numeric arrays in the file, and their units where it says so."""
     try:
         return {".npz": _npz, ".csv": _csv}.get(path.suffix.lower(), _hdf5)(path)
-    except (Refused, MemoryError, ImportError):
+    except (UserError, MemoryError, ImportError):
         raise
     except Exception as error:  # a damaged file makes these libraries raise almost anything
-        raise Refused(f"is truncated or holds no plain arrays ({_short(error)})") from None
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise UserError(f"is truncated or holds no plain arrays ({reason})") from None
 
 
 def mesh_of(arrays: Arrays, units: dict[str, str]) -> Mesh:
     """The arrays as a mesh, by the names and shapes that the head of this file describes."""
-    rest, units = dict(arrays), dict(units)
-    points, given = take_points(rest)
-    mesh = Mesh(points, "arrays", cells=_cells(rest.pop("cells", None), given), units=units)
-    into = {} if mesh.cells is None else {mesh.cell_count: mesh.cell}
-    into[len(points)] = mesh.point
+    rest = dict(arrays)
+    points, dimensions = take_points(rest)
+    mesh = Mesh(points, "arrays", _cells(rest.pop("cells", None), dimensions))
+    locations = {mesh.cell_count: "cells"} if mesh.cells is not None else {}
+    locations[len(points)] = "points"
     for name, values in rest.items():
-        if values.ndim and values.shape[0] in into and values.size > 1:
-            add_fields(mesh, into[values.shape[0]], {name: values})
-        elif values.ndim < 2 and values.size <= MOST:
-            add_fields(mesh, mesh.case, {name: values.reshape(-1)})
+        if values.ndim and values.shape[0] in locations and values.size > 1:
+            mesh.add_fields(locations[values.shape[0]], {name: values}, units)
+        elif values.ndim < 2 and values.size <= MAX_CASE_NUMBERS:
+            mesh.add_fields("case", {name: values.reshape(-1)}, units)
         else:
-            words = f"{name} has shape {values.shape}: expected {len(points)} rows, one for each point"
-            raise Refused(words + (f", or {mesh.cell_count}, one for each cell" if mesh.cells else ""))
-    return check(mesh)
+            cells = f", or {mesh.cell_count}, one for each cell" if mesh.cells else ""
+            raise UserError(
+                f"has {name} of shape {values.shape}: expected {len(points)} rows, one for each point{cells}"
+            )
+    mesh.require_consistent()
+    return mesh
 
 
 def take_points(arrays: Arrays) -> tuple[ndarray, int]:
-    """Remove the coordinates from the arrays: (N, 3), and how many of them are given; others are 0."""
+    """Remove the coordinates from the arrays: (N, 3), padded with 0, and the number of dimensions given."""
     for name in list(arrays):
-        if name.lower() in PLACES:
+        if name.lower() in COORDINATES:
             points = arrays.pop(name)
             if points.ndim != 2 or points.shape[1] not in (2, 3):
-                raise Refused(f"{name} has shape {points.shape}; expected (points, 2) or (points, 3)")
+                raise UserError(f"has {name} of shape {points.shape}; expected (points, 2) or (points, 3)")
             given = points.shape[1]
             return np.pad(points.astype(float), ((0, 0), (0, 3 - given))), given
     columns = {split_unit(name)[0].lower(): name for name in arrays}
     axes = [columns[axis] for axis in AXES if axis in columns]
     if len(axes) < 2 or any(arrays[axis].shape != arrays[axes[0]].shape for axis in axes):
-        raise Refused(
-            f"has no coordinates; expected one of {', '.join(PLACES)} with shape (points, 2 or 3), or x, y "
-            f"and z; it holds {', '.join(arrays) or 'nothing'}"
+        raise UserError(
+            f"has no coordinates; expected one of {', '.join(COORDINATES)} with shape (points, 2 or 3), or "
+            f"x, y and z; it holds {', '.join(arrays) or 'nothing'}"
         )
     zeros = np.zeros(arrays[axes[0]].size)
     found = {axis: arrays.pop(columns[axis]).reshape(-1) for axis in AXES if axis in columns}
     return np.stack([found.get(axis, zeros).astype(float) for axis in AXES], axis=1), len(axes)
 
 
-def _cells(corners: ndarray | None, given: int) -> Cells | None:
+def _cells(corners: ndarray | None, dimensions: int) -> Cells | None:
     if corners is None:
         return None
-    if corners.ndim != 2 or corners.dtype.kind not in "iu" or (given, corners.shape[1]) not in CELL_TYPES:
-        raise Refused(
-            f"cells has shape {corners.shape} of {corners.dtype}; expected numbers of points, (cells, k) "
-            "with k = 3 (triangles), 4 (quads in 2-D, tetrahedra in 3-D), 6 (wedges) or 8 (hexahedra)"
+    if (
+        corners.ndim != 2
+        or corners.dtype.kind not in "iu"
+        or (dimensions, corners.shape[1]) not in CELL_TYPES
+    ):
+        raise UserError(
+            f"has cells of shape {corners.shape} and type {corners.dtype}; expected numbers of points, "
+            "(cells, k) with k = 3 (triangles), 4 (quads in 2-D, tetrahedra in 3-D), 6 (wedges) or 8 "
+            "(hexahedra)"
         )
     count, each = corners.shape
-    types = np.full(count, CELL_TYPES[given, each], dtype=np.uint8)
+    types = np.full(count, CELL_TYPES[dimensions, each], dtype=np.uint8)
     return Cells(types, corners.reshape(-1).astype(np.int64), np.arange(count + 1) * each)
 
 
@@ -92,7 +102,7 @@ def _npz(path: Path) -> tuple[Arrays, dict[str, str]]:
         if not hasattr(file, "files"):
             raise ValueError("one array without a name")
         found = {name: np.asarray(file[name]) for name in file.files}
-    return {name: values for name, values in found.items() if values.dtype.kind in KINDS}, {}
+    return {name: values for name, values in found.items() if values.dtype.kind in NUMERIC_KINDS}, {}
 
 
 def _hdf5(path: Path) -> tuple[Arrays, dict[str, str]]:
@@ -110,8 +120,8 @@ def _hdf5(path: Path) -> tuple[Arrays, dict[str, str]]:
         arrays, units = {}, {}
         for name, item in found.items():
             if item.is_virtual or item.external:
-                raise Refused(f"{name} lies in another file; expected plain arrays")
-            if item.dtype.kind in KINDS and item.shape is not None:
+                raise UserError(f"refers to another file for {name}; expected plain arrays")
+            if item.dtype.kind in NUMERIC_KINDS and item.shape is not None:
                 arrays[names[name]] = item[()] if item.ndim else np.asarray(item[()])
                 unit = item.attrs.get("units", item.attrs.get("unit"))
                 if isinstance(unit, str | bytes):
@@ -183,7 +193,3 @@ def _write_csv(out: Path, arrays: Arrays) -> None:
         writer = csv.writer(file)
         writer.writerow(names)
         writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:120] or type(error).__name__

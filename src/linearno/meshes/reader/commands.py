@@ -1,89 +1,227 @@
-"""What the process is asked to do with a file: look at it, read it, ask it elsewhere, write it with more."""
+"""Functions on mesh files that the reader process runs.
+
+Axes: K points or cells of a case, Q query points.
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy import ndarray
 
-from . import array_files, vtk_files
-from .features import derived_inputs
-from .geometry import AXES, Surface, axes_of, boundary, oriented, part_of
-from .inspect_fields import look
-from .io import ARRAYS, faults_of, is_surface, marks_on, open_mesh
-from .ipc import Arrays, Refused, Words
-from .mesh import Mesh, mean_over
+from linearno.core.errors import UserError
+from linearno.meshes.reader import array_files, vtk_files
+from linearno.meshes.reader.features import derived_inputs
+from linearno.meshes.reader.geometry import (
+    AXES,
+    Surface,
+    axes_of,
+    boundary,
+    cell_dimension,
+    is_surface,
+    oriented,
+    part_of,
+)
+from linearno.meshes.reader.io import faults_of, open_mesh
+from linearno.meshes.reader.mesh import Arrays, CaseFile, Mesh, mean_over
 
-NEAR = 1e-6  # of the extent: a point this near to a surface is on it
+MAX_RELATIVE_DISTANCE = 1e-6  # in units of the extent: a point nearer than this to a surface is on it
+TOLERABLE = ("degenerate", "duplicates")
 
 
-def read(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
-    """Places, fields, numbers of the case and derived inputs at the points of a mesh, or in its cells.
+@dataclass(frozen=True)
+class MeshRequest:
+    """What to read from a mesh file.
 
-    words   path, beside, location, fields, values, derived, surface, mark_surface, tolerate
+    Args:
+        location: "points" or "cells".
+        fields: names of fields at that location.
+        numbers: names of numbers of the whole case.
+        derived: names of inputs derived from the surface.
+        surface: "own", "beside" (the `.stl` file), or the field that marks it.
+        mark_surface: whether to find the points on the surface.
+        tolerate: faults of the mesh that are no error.
     """
-    mesh = open_mesh(words)
-    location = words["location"]
-    _require_good(mesh, location, words["tolerate"])
-    places = _places(mesh, location)
-    found = {f"field:{name}": at(mesh, name, location) for name in words["fields"]}
-    found |= {f"value:{name}": _value(mesh, name) for name in words["values"]}
-    surface = _surface(mesh, words) if words["derived"] or words["mark_surface"] else None
-    if surface is not None:
-        found |= _derived(words, places, surface)
-    if surface is not None and words["mark_surface"]:
-        found["surface"] = _marks(mesh, location, places, surface, words["surface"])
-    there = {name: values for name, values in found.items() if values is not None}
-    names = {part: list(mesh.fields(part)) for part in ("points", "cells")} | {"case": list(mesh.case)}
-    facts = {"axes": axes_of(mesh.points), "units": mesh.units, "names": names, "cells": mesh.cell_count}
-    return facts, {"places": places, **there}
+
+    location: str = "points"
+    fields: Sequence[str] = ()
+    numbers: Sequence[str] = ()
+    derived: Sequence[str] = ()
+    surface: str = "own"
+    mark_surface: bool = False
+    tolerate: Sequence[str] = ()
 
 
-def probe(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
-    """Fields and derived inputs of a mesh at other places, given as `places` (Q, 3)."""
-    mesh = open_mesh(words)
-    places, axes = arrays["places"].astype(float), axes_of(mesh.points)
+@dataclass
+class MeshValues:
+    """Arrays of a mesh. What was requested and is not in the file is missing.
+
+    Args:
+        points: coordinates (K, 3) of points, or centres of cells.
+        fields: fields (K,) or (K, C) by name.
+        numbers: numbers (C,) of the whole case by name.
+        derived: derived inputs by name, (K,) or (K, 3).
+        surface: mask (K,) of the points on the surface.
+        inside: mask (Q,) of the query points inside the mesh.
+        axes: along which the mesh has an extent.
+        units: of all fields, by name.
+        known: names of all fields.
+    """
+
+    points: ndarray
+    fields: Arrays = field(default_factory=dict)
+    numbers: Arrays = field(default_factory=dict)
+    derived: Arrays = field(default_factory=dict)
+    surface: ndarray | None = None
+    inside: ndarray | None = None
+    axes: list[str] = field(default_factory=list)
+    units: dict[str, str] = field(default_factory=dict)
+    known: list[str] = field(default_factory=list)
+
+
+@dataclass
+class FieldSummary:
+    """One field: of a file, or merged over several.
+
+    Args:
+        name: of the field.
+        location: points, cells, case (its file), or table (a cases.csv).
+        components: numbers per point.
+        low: minimum of each component; empty if there are no finite values.
+        high: maximum of each component.
+        missing: points without a finite value.
+        constant: the same at all points of a case.
+        integer: of an integer type.
+        surface_only: zero or not finite at all inner points, but not on the surface.
+        units: all that the files tell.
+        cases: number of cases that hold it.
+        mixed: another number of components in some cases.
+    """
+
+    name: str
+    location: str
+    components: int
+    low: list[float]
+    high: list[float]
+    missing: int = 0
+    constant: bool = True
+    integer: bool = False
+    surface_only: bool = False
+    units: set[str] = field(default_factory=set)
+    cases: int = 1
+    mixed: bool = False
+
+    @property
+    def varies(self) -> bool:
+        return self.low != self.high
+
+    @property
+    def is_mask(self) -> bool:
+        return self.integer and self.components == 1 and (self.low, self.high) == ([0.0], [1.0])
+
+
+@dataclass
+class MeshSummary:
+    """What a file holds; `open_edges` counts those of each surface that a distance could be measured from."""
+
+    kind: str
+    points: int
+    cells: int
+    axes: list[str]
+    cell_dimension: int
+    is_surface: bool
+    open_edges: dict[str, int]
+    fields: list[FieldSummary]
+    faults: dict[str, str]
+
+    def count(self, location: str) -> int:
+        return self.points if location == "points" else self.cells
+
+
+def read(file: CaseFile, request: MeshRequest) -> MeshValues:
+    """Points, fields, numbers and derived inputs of a case."""
+    mesh = open_mesh(file)
+    _require_good(mesh, request)
+    points = np.asarray(mesh.points, dtype=float) if request.location == "points" else mesh.centres
+    values = MeshValues(points, axes=axes_of(mesh.points), units=mesh.units)
+    values.known = [*mesh.fields["points"], *mesh.fields["cells"]]
+    values.fields = _present(request.fields, lambda name: field_at(mesh, name, request.location))
+    values.numbers = _present(request.numbers, lambda name: _number(mesh, name))
+    if request.derived or request.mark_surface:
+        surface, body = _surface(file, mesh, request.surface), request.surface == "beside"
+        if request.derived:
+            values.derived = derived_inputs(request.derived, points, surface, body=body)
+        if request.mark_surface:
+            values.surface = _on_surface(mesh, points, surface, request)
+    return values
+
+
+def probe(file: CaseFile, request: MeshRequest, points: ndarray) -> MeshValues:
+    """Fields and derived inputs of a case at query points (Q, 3)."""
+    mesh = open_mesh(file)
+    points, axes = points.astype(float), axes_of(mesh.points)
     flat = [number for number, axis in enumerate(AXES) if axis not in axes]
-    places[:, flat] = mesh.points[0, flat]  # in the plane of a plane mesh, wherever that is
-    found: Arrays = {}
-    if words["fields"]:
-        inside, sampled = _sampled(mesh, places, words["fields"])
-        found |= {"inside": inside, **{f"field:{name}": values for name, values in sampled.items()}}
-    if words["derived"]:
-        found |= _derived(words, places, _surface(mesh, words))
-    return {"count": len(places)}, found
+    points[:, flat] = mesh.points[0, flat]  # into the plane of a plane mesh, wherever that is
+    values = MeshValues(points)
+    if request.fields:
+        values.inside, values.fields = _interpolated(mesh, points, request.fields)
+    if request.derived:
+        surface, body = _surface(file, mesh, request.surface), request.surface == "beside"
+        values.derived = derived_inputs(request.derived, points, surface, body=body)
+    return values
 
 
-def annotate(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
-    """Write the file anew, with all that it holds and the given arrays at its points or in its cells."""
-    path, out, ending = Path(words["path"]), Path(words["out"]), words["ending"]
-    if path.suffix.lower() in ARRAYS:
-        array_files.write_annotated(path, out, ending, arrays, words["units"])
+def points_of(file: CaseFile) -> ndarray:
+    """The points (Q, 3) of a table, an array file or a mesh."""
+    if file.path.suffix.lower() in array_files.SUFFIXES:
+        return array_files.take_points(array_files.read_arrays(file.path)[0])[0]
+    return open_mesh(file).points
+
+
+def annotate(
+    file: CaseFile, out: Path, suffix: str, location: str, arrays: Arrays, units: dict[str, str]
+) -> None:
+    """Write the contents of the file and further arrays at its points or in its cells to `out`."""
+    if file.path.suffix.lower() in array_files.SUFFIXES:
+        array_files.write_annotated(file.path, out, suffix, arrays, units)
     else:
-        vtk_files.write_grid(path, out, ending, words["location"], arrays, words["units"])
-    return {}, {}
+        vtk_files.write_grid(file.path, out, suffix, location, arrays, units)
 
 
-def table(words: Words, arrays: Arrays) -> tuple[Words, Arrays]:
-    """The points of a table, an array file or a mesh, to be asked about."""
-    path = Path(words["path"])
-    if path.suffix.lower() in ARRAYS:
-        points, _ = array_files.take_points(array_files.read_arrays(path)[0])
-    else:
-        points = open_mesh(words | {"beside": None}).points
-    return {}, {"places": points}
+def summarise(file: CaseFile) -> MeshSummary:
+    """All that `linearno init` shows, and infers a schema from."""
+    mesh = open_mesh(file)
+    usable = len(mesh.points) > 0 and np.isfinite(mesh.points).all()
+    surface = boundary(mesh) if usable and cell_dimension(mesh) > 1 else None
+    marks = None if surface is None or is_surface(mesh) else surface.marks(len(mesh.points))
+    open_edges = {} if surface is None else {"own": surface.open_edges}
+    if file.surface is not None:
+        open_edges["beside"] = oriented(vtk_files.read_grid(file.surface)).open_edges
+    return MeshSummary(
+        mesh.kind,
+        len(mesh.points),
+        mesh.cell_count,
+        axes_of(mesh.points) if usable else [],
+        cell_dimension(mesh),
+        is_surface(mesh),
+        open_edges,
+        [
+            _summary(mesh, name, location, values, marks if location == "points" else None)
+            for location, fields in mesh.fields.items()
+            for name, values in fields.items()
+            if location != "case" or values.size
+        ],
+        faults_of(mesh),
+    )
 
 
-JOBS: dict[str, Callable[[Words, Arrays], tuple[Words, Arrays]]] = {
-    job.__name__: job for job in (look, read, probe, annotate, table)
-}
-
-
-def at(mesh: Mesh, name: str, location: str) -> ndarray | None:
-    """A field there; one of the other location as the mean over a cell's points, or a point's cells."""
-    own, other = mesh.fields(location), mesh.fields("cells" if location == "points" else "points")
-    if name in own:
-        return own[name]
+def field_at(mesh: Mesh, name: str, location: str) -> ndarray | None:
+    """A field at points or in cells; one of the other location as the mean over the corners of a cell, or the
+    cells around a point."""
+    other = mesh.fields["cells" if location == "points" else "points"]
+    if name in mesh.fields[location]:
+        return mesh.fields[location][name]
     if name not in other or mesh.cells is None:
         return None
     values = other[name].reshape(len(other[name]), -1).astype(float)
@@ -93,83 +231,95 @@ def at(mesh: Mesh, name: str, location: str) -> ndarray | None:
     return mean_over(values, corners, owner, mesh.cell_count)
 
 
-def _value(mesh: Mesh, name: str) -> ndarray | None:
-    """A number of the case: its own, or the one that a field has everywhere."""
-    if name in mesh.case:
-        return mesh.case[name].reshape(-1)
-    for fields in (mesh.point, mesh.cell):
-        if name in fields and len(fields[name]):
-            values = fields[name].reshape(len(fields[name]), -1)
-            if (values == values[0]).all():
-                return values[0]
-            raise Refused(f"{name} is to be one number of the case, but it is not the same everywhere")
+def _present(names: Sequence[str], find: Callable[[str], ndarray | None]) -> Arrays:
+    return {name: values for name in names if (values := find(name)) is not None}
+
+
+def _number(mesh: Mesh, name: str) -> ndarray | None:
+    """A number of the case: from its field data, or a field that is constant."""
+    if name in mesh.fields["case"]:
+        return mesh.fields["case"][name].reshape(-1)
+    for location in ("points", "cells"):
+        values = mesh.fields[location].get(name)
+        if values is not None and len(values):
+            rows = values.reshape(len(values), -1)
+            if (rows == rows[0]).all():
+                return rows[0]
+            raise UserError(f"has a field {name} that varies; expected one number of the case")
     return None
 
 
-def _require_good(mesh: Mesh, location: str, tolerate: Sequence[str]) -> None:
-    if location == "cells" and not mesh.cell_count:
-        raise Refused("holds no cells, and the fields are to be those of cells")
-    for fault, what in faults_of(mesh).items():
-        if fault not in tolerate:
-            mend = (
-                f"; mend the mesh, or tolerate it: {fault}" if fault in ("degenerate", "duplicates") else ""
-            )
-            raise Refused(what + mend)
+def _require_good(mesh: Mesh, request: MeshRequest) -> None:
+    if request.location == "cells" and not mesh.cell_count:
+        raise UserError("holds no cells; expected fields in cells")
+    for fault, message in faults_of(mesh).items():
+        if fault not in request.tolerate:
+            hint = f"; repair the mesh, or tolerate it: {fault}" if fault in TOLERABLE else ""
+            raise UserError(message + hint)
 
 
-def _places(mesh: Mesh, location: str) -> ndarray:
-    if location == "points":
-        return np.asarray(mesh.points, dtype=float)
-    return mesh.centres
-
-
-def _surface(mesh: Mesh, words: Words) -> Surface:
-    choice = words["surface"]
+def _surface(file: CaseFile, mesh: Mesh, choice: str) -> Surface:
     if choice == "beside":
-        if words["beside"] is None:
-            raise Refused("has no surface beside it; expected an .stl file of the same name")
-        return oriented(vtk_files.read_grid(Path(words["beside"])))
+        if file.surface is None:
+            raise UserError("has no surface file; expected an .stl file of the same name")
+        return oriented(vtk_files.read_grid(file.surface))
     if choice == "own":
         return boundary(mesh)
-    marks = mesh.point.get(choice)
+    marks = mesh.fields["points"].get(choice)
     if marks is None:
-        raise Refused(f"holds no {choice!r} at its points, which is to mark those of the surface")
+        raise UserError(
+            f"holds no {choice!r} at its points; expected a field that marks those of the surface"
+        )
     return part_of(boundary(mesh), np.any(marks.reshape(len(marks), -1), axis=1))
 
 
-def _derived(words: Words, places: ndarray, surface: Surface) -> Arrays:
-    found = derived_inputs(words["derived"], places, surface, body=words["surface"] == "beside")
-    return {f"derived:{name}": values for name, values in found.items()}
+def _on_surface(mesh: Mesh, points: ndarray, surface: Surface, request: MeshRequest) -> ndarray:
+    """Mask of the points on the surface."""
+    if is_surface(mesh) and request.surface == "own":
+        return np.ones(len(points), dtype=bool)
+    if request.location == "cells":
+        raise UserError("holds fields in cells; a field of the surface alone must be one of points")
+    if request.surface == "beside":
+        distance = derived_inputs(["unsigned_distance"], points, surface, body=True)["unsigned_distance"]
+        return distance <= MAX_RELATIVE_DISTANCE * np.ptp(points, axis=0).max()
+    return surface.marks(len(mesh.points))
 
 
-def _marks(mesh: Mesh, location: str, places: ndarray, surface: Surface, choice: str) -> ndarray:
-    """Which places are on the surface."""
-    if is_surface(mesh) and choice == "own":
-        return np.ones(len(places), dtype=bool)
-    if location == "cells":
-        raise Refused("a field of the surface alone is one of points, here fields are those of cells")
-    if choice == "beside":
-        near = derived_inputs(["unsigned_distance"], places, surface, body=True)["unsigned_distance"]
-        return near <= NEAR * np.ptp(places, axis=0).max()
-    return marks_on(mesh, surface)
-
-
-def _sampled(mesh: Mesh, places: ndarray, names: Sequence[str]) -> tuple[ndarray, Arrays]:
-    """Fields in between: as they run through the cells, or of the nearest point where there are no cells."""
+def _interpolated(mesh: Mesh, points: ndarray, names: Sequence[str]) -> tuple[ndarray, Arrays]:
+    """Mask of the points inside the mesh, and fields interpolated in its cells; of the nearest point in a
+    cloud."""
     import pyvista
     from scipy.spatial import cKDTree
 
-    fields = {name: at(mesh, name, "points") for name in names}
-    missing = [name for name, values in fields.items() if values is None]
-    if missing:
-        raise Refused(f"holds no {missing[0]!r}")
-    there = {name: values for name, values in fields.items() if values is not None}
+    fields = _present(names, lambda name: field_at(mesh, name, "points"))
+    if missing := [name for name in names if name not in fields]:
+        raise UserError(f"holds no {missing[0]!r}")
     if mesh.cells is None:
-        nearest = cKDTree(mesh.points).query(places)[1]
-        return np.ones(len(places), dtype=bool), {name: values[nearest] for name, values in there.items()}
+        nearest = cKDTree(mesh.points).query(points)[1]
+        return np.ones(len(points), dtype=bool), {name: values[nearest] for name, values in fields.items()}
     grid = mesh.as_grid().copy(deep=False)
-    for name, values in there.items():
+    for name, values in fields.items():
         grid.point_data[name] = values.astype(float)
-    sampled = pyvista.PolyData(places).sample(grid)
+    sampled = pyvista.PolyData(points).sample(grid)
     inside = np.asarray(sampled.point_data["vtkValidPointMask"]).astype(bool)
-    return inside, {name: np.asarray(sampled.point_data[name]) for name in there}
+    return inside, {name: np.asarray(sampled.point_data[name]) for name in fields}
+
+
+def _summary(mesh: Mesh, name: str, location: str, values: ndarray, marks: ndarray | None) -> FieldSummary:
+    columns = values.reshape(1 if location == "case" else len(values), -1).astype(float)
+    finite = np.isfinite(columns)
+    has_range = len(columns) and finite.any(axis=0).all()
+    blank = (~finite | (columns == 0)).all(axis=1)
+    surface_only = marks is not None and not marks.all() and blank[~marks].all() and not blank[marks].all()
+    return FieldSummary(
+        name,
+        location,
+        columns.shape[1],
+        np.where(finite, columns, np.inf).min(axis=0).tolist() if has_range else [],
+        np.where(finite, columns, -np.inf).max(axis=0).tolist() if has_range else [],
+        int((~finite).any(axis=1).sum()),
+        bool(len(columns) and finite.all() and (columns == columns[0]).all()),
+        values.dtype.kind in "iub",
+        bool(surface_only),
+        {mesh.units[name]} if name in mesh.units else set(),
+    )

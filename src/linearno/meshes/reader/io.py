@@ -1,71 +1,59 @@
-"""A file opened as a mesh, whatever its format, and what is wrong with its shape."""
-
-from pathlib import Path
+"""Open a case as a mesh, whatever its format, and find faults of the mesh."""
 
 import numpy as np
-from numpy import ndarray
 
-from . import array_files, vtk_files
-from .geometry import Surface, axes_of, cell_dimension, coincident, thin_cells
-from .ipc import Arrays, Refused, Words
-from .mesh import Mesh, add_fields, check
+from linearno.core.errors import UserError
+from linearno.meshes.reader import array_files, vtk_files
+from linearno.meshes.reader.geometry import cells_without_size, repeated_points
+from linearno.meshes.reader.mesh import Arrays, CaseFile, Mesh
 
-ARRAYS = (".npz", ".h5", ".hdf5", ".csv")
-ENDINGS = (*vtk_files.READERS, *ARRAYS)
+SUFFIXES = (*vtk_files.SUFFIXES, *array_files.SUFFIXES)
 
 
-def open_mesh(words: Words) -> Mesh:
-    """The mesh of the file `path`. `beside`: a file with the surface of the case, where there is one."""
-    path, ending = Path(words["path"]), Path(words["path"]).suffix.lower()
-    if ending in vtk_files.READERS:
-        return vtk_files.read_mesh(path)
-    arrays, units = array_files.read_arrays(path)
-    if ending == ".csv" and words["beside"] is not None:
-        try:
-            return array_files.mesh_of(arrays, units)
-        except Refused:
-            return _rows_of(vtk_files.read_mesh(Path(words["beside"])), arrays)
-    return array_files.mesh_of(arrays, units)
+def open_mesh(file: CaseFile) -> Mesh:
+    """The mesh of a case, checked for consistency."""
+    suffix = file.path.suffix.lower()
+    if suffix in vtk_files.SUFFIXES:
+        return vtk_files.read_mesh(file.path)
+    arrays, units = array_files.read_arrays(file.path)
+    try:
+        return array_files.mesh_of(arrays, units)
+    except UserError:
+        if suffix != ".csv" or file.surface is None:
+            raise
+        return _with_rows(vtk_files.read_mesh(file.surface), arrays)
 
 
-def _rows_of(mesh: Mesh, arrays: Arrays) -> Mesh:
-    """A table without coordinates: a row for each triangle of the surface beside it, or for each point."""
-    rows = {len(values) for values in arrays.values()}
-    into = {len(mesh.points): mesh.point, mesh.cell_count: mesh.cell}.get(next(iter(rows), 0))
-    if len(rows) != 1 or into is None:
-        raise Refused(
-            f"has no columns x, y, z and {next(iter(rows), 0)} rows; the surface beside it has "
-            f"{mesh.cell_count} triangles and {len(mesh.points)} points"
+def _with_rows(mesh: Mesh, arrays: Arrays) -> Mesh:
+    """A surface with the columns of a table: a row for each triangle, or for each point."""
+    counts = {len(values) for values in arrays.values()}
+    rows = next(iter(counts), 0)
+    location = {len(mesh.points): "points", mesh.cell_count: "cells"}.get(rows)
+    if len(counts) != 1 or location is None:
+        raise UserError(
+            f"has no columns x, y, z and {rows} rows; the .stl file of the same name has {mesh.cell_count} "
+            f"triangles and {len(mesh.points)} points"
         )
-    add_fields(mesh, into, arrays)
-    return check(mesh)
-
-
-def is_surface(mesh: Mesh) -> bool:
-    """A mesh of faces in space, that is itself the surface of something."""
-    return cell_dimension(mesh) == 2 and len(axes_of(mesh.points)) == 3
+    mesh.add_fields(location, arrays, {})
+    mesh.require_consistent()
+    return mesh
 
 
 def faults_of(mesh: Mesh) -> dict[str, str]:
-    """What is wrong with the shape of the mesh, by the word with which it may be tolerated."""
+    """What is wrong with the shape of the mesh, by the name under which it may be tolerated."""
     if not len(mesh.points):
         return {"empty": "holds no points"}
     if not np.isfinite(mesh.points).all():
         return {"coordinates": "has points with NaN or infinite coordinates"}
     faults = {}
-    if len(thin := thin_cells(mesh)):
+    if len(cells := cells_without_size(mesh)):
         faults["degenerate"] = (
-            f"{len(thin)} of {mesh.cell_count} cells have no length, area or volume: the first is {thin[0]}"
+            f"has {len(cells)} of {mesh.cell_count} cells without length, area or volume: the first is "
+            f"{cells[0]}"
         )
-    if len(same := coincident(mesh.points)):
+    if len(points := repeated_points(mesh.points)):
         faults["duplicates"] = (
-            f"{len(same)} of {len(mesh.points)} points lie where another one does: the first is {same[0]}"
+            f"has {len(points)} of {len(mesh.points)} points at the coordinates of another one: "
+            f"the first is {points[0]}"
         )
     return faults
-
-
-def marks_on(mesh: Mesh, surface: Surface) -> ndarray:
-    marks = np.zeros(len(mesh.points), dtype=bool)
-    assert surface.origin is not None
-    marks[surface.origin] = True
-    return marks

@@ -1,28 +1,49 @@
 """A mesh in memory: points, cells, and fields on them. Axes: N points, E cells, L corners of all cells."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
 
-from .ipc import KINDS, Arrays, Refused
+from linearno.core.errors import UserError
 
-# number of corners of cells that have one, by VTK's number for the type
-CORNERS = {1: 1, 3: 2, 5: 3, 8: 4, 9: 4, 10: 4, 11: 8, 12: 8, 13: 6, 14: 5, 15: 10, 16: 12}
-CORNERS |= {21: 3, 22: 6, 23: 8, 24: 10, 25: 20, 26: 15, 27: 13, 28: 9, 29: 27, 30: 6, 31: 12, 32: 18, 33: 24}
-CORNERS |= {34: 7, 35: 4, 37: 19}
-VARIABLE = (2, 4, 6, 7, 36, 41, 42)  # types with any number of corners
-HIGHER = range(68, 82)  # of any order
-FLAT = 1e-6  # an extent below this share of the largest one is none
+Arrays = dict[str, ndarray]
+
+NUMERIC_KINDS = "fiub"  # of a dtype: floating point, signed, unsigned, boolean
 UNIT = re.compile(r"^(.+?)\s*\[([^\[\]]+)\]\s*$")  # as in `p [Pa]`
 
 
+@dataclass(frozen=True)
+class CaseFile:
+    """One simulation.
+
+    Args:
+        name: path below the folder of cases, without suffix.
+        path: its file.
+        surface: the `.stl` file of the same name, if there is one.
+    """
+
+    name: str
+    path: Path
+    surface: Path | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Size of its files."""
+        files = [self.path] if self.surface is None else [self.path, self.surface]
+        return sum(path.stat().st_size for path in files if path.is_file())
+
+
 class Cells(NamedTuple):
-    types: ndarray  # (E,)
-    corners: ndarray  # (L,) numbers of points
-    offsets: ndarray  # (E + 1,)
+    """Cells by VTK's numbers for their types (E,), their corners (L,) and the offsets of these (E + 1,)."""
+
+    types: ndarray
+    corners: ndarray
+    offsets: ndarray
 
     @property
     def owner(self) -> ndarray:
@@ -30,25 +51,26 @@ class Cells(NamedTuple):
         return np.repeat(np.arange(len(self.types)), np.diff(self.offsets))
 
 
-def mean_over(values: ndarray, source: ndarray, to: ndarray, count: int) -> ndarray:
-    """At each of `count` places the mean of the values (·, C) that are sent there: values[source] to `to`."""
-    sums = np.stack([np.bincount(to, column[source], count) for column in values.T], axis=1)
-    return sums / np.maximum(np.bincount(to, minlength=count), 1)[:, None]
-
-
 @dataclass
 class Mesh:
-    """Fields are (N, C) or (N,), (E, C) or (E,), and numbers of the whole case."""
+    """Points, cells and fields of one case.
 
-    points: ndarray  # (N, 3)
+    Args:
+        points: (N, 3).
+        kind: "arrays", or the name of the VTK data set.
+        cells: none for a cloud of points.
+        grid: the mesh without fields as a PyVista grid, if VTK has read it.
+        fields: arrays by name, in each location: (N,) or (N, C) at "points", (E,) or (E, C) in "cells",
+            numbers of the whole "case".
+        units: by name of the field.
+    """
+
+    points: ndarray
     kind: str
-    point: Arrays = field(default_factory=dict)
-    cell: Arrays = field(default_factory=dict)
-    case: Arrays = field(default_factory=dict)
     cells: Cells | None = None
+    grid: Any = None
+    fields: dict[str, Arrays] = field(default_factory=lambda: {"points": {}, "cells": {}, "case": {}})
     units: dict[str, str] = field(default_factory=dict)
-    written: dict[str, str] = field(default_factory=dict)  # name here → name in the file, where they differ
-    grid: Any = None  # pyvista's, where VTK has read it
 
     @property
     def cell_count(self) -> int:
@@ -56,44 +78,62 @@ class Mesh:
 
     @property
     def centres(self) -> ndarray:
-        """(E, 3): of each cell the mean of its corners."""
+        """(E, 3): the mean of each cell's corners."""
         assert self.cells is not None
         return mean_over(self.points, self.cells.corners, self.cells.owner, self.cell_count)
 
-    def fields(self, location: str) -> Arrays:
-        return self.point if location == "points" else self.cell
+    def add_fields(self, location: str, arrays: Mapping[str, Any], units: Mapping[str, str]) -> None:
+        """Take numeric arrays, with units given by name or in brackets: `p [Pa]` becomes p."""
+        into = self.fields[location]
+        for written, values in arrays.items():
+            array = np.asarray(values)
+            if array.dtype.kind not in NUMERIC_KINDS or not written:
+                continue
+            name, unit = split_unit(written)
+            if name in into:
+                name, unit = written, None
+            into[name] = array
+            if unit := units.get(written, unit):
+                self.units.setdefault(name, unit)
 
     def as_grid(self) -> Any:
-        """The mesh as pyvista has it, to ask VTK about its shape."""
+        """The mesh without fields as a `pyvista.UnstructuredGrid`."""
         import pyvista
 
         if self.grid is None:
+            points = np.asarray(self.points, dtype=float)
             if self.cells is None:
-                self.grid = pyvista.PolyData(np.asarray(self.points, dtype=float))
+                self.grid = pyvista.PolyData(points)
             else:
                 types, corners, offsets = self.cells
-                counts = np.diff(offsets)
-                flat = np.insert(corners, offsets[:-1], counts)
-                self.grid = pyvista.UnstructuredGrid(flat, types, np.asarray(self.points, dtype=float))
+                self.grid = pyvista.UnstructuredGrid(
+                    np.insert(corners, offsets[:-1], np.diff(offsets)), types, points
+                )
         if not isinstance(self.grid, pyvista.UnstructuredGrid):
             self.grid = self.grid.cast_to_unstructured_grid()
         return self.grid
 
+    def require_consistent(self) -> None:
+        """Refuse cells with corners that are not points, and fields without a row for each point or cell.
 
-def add_fields(mesh: Mesh, into: Arrays, found: dict[str, Any]) -> None:
-    """Keep the arrays of numbers, under their names without a unit in brackets."""
-    for raw, values in found.items():
-        array = np.asarray(values)
-        if array.dtype.kind not in KINDS or not raw:
-            continue
-        name, unit = split_unit(raw)
-        if name in into:
-            name, unit = raw, None
-        into[name] = array
-        if name != raw:
-            mesh.written[name] = raw
-        if unit:
-            mesh.units.setdefault(name, unit)
+        VTK takes both for granted.
+        """
+        if self.cells is not None:
+            _, corners, offsets = self.cells
+            ends = len(offsets) == self.cell_count + 1 and offsets[0] == 0 and offsets[-1] == len(corners)
+            if not ends or (np.diff(offsets) < 1).any():
+                raise UserError("is damaged: the corners of its cells do not add up")
+            if len(corners) and (corners.min() < 0 or corners.max() >= len(self.points)):
+                raise UserError(
+                    f"is damaged: a cell has a corner that is none of the {len(self.points)} points"
+                )
+        for location, count in (("points", len(self.points)), ("cells", self.cell_count)):
+            for name, values in self.fields[location].items():
+                if values.ndim not in (1, 2) or len(values) != count:
+                    raise UserError(
+                        f"has a field {name} of shape {values.shape}, expected a row for each of the {count} "
+                        f"{location}"
+                    )
 
 
 def split_unit(name: str) -> tuple[str, str | None]:
@@ -102,32 +142,7 @@ def split_unit(name: str) -> tuple[str, str | None]:
     return (found[1], found[2].strip()) if found else (name, None)
 
 
-def check(mesh: Mesh) -> Mesh:
-    """What VTK takes for granted: cells are made of points that are there, fields have a value for each."""
-    if mesh.cells is not None:
-        _check_cells(mesh.cells, len(mesh.points))
-    for fields, count, what in (
-        (mesh.point, len(mesh.points), "points"),
-        (mesh.cell, mesh.cell_count, "cells"),
-    ):
-        for name, values in fields.items():
-            if values.ndim not in (1, 2) or len(values) != count:
-                raise Refused(
-                    f"{name} has shape {values.shape}, expected a row for each of the {count} {what}"
-                )
-    return mesh
-
-
-def _check_cells(cells: Cells, points: int) -> None:
-    types, corners, offsets = cells
-    counts = np.diff(offsets)
-    if len(offsets) != len(types) + 1 or offsets[0] != 0 or offsets[-1] != len(corners) or (counts < 1).any():
-        raise Refused("the corners of its cells do not add up: the file is damaged")
-    if len(corners) and (corners.min() < 0 or corners.max() >= points):
-        raise Refused(f"a cell has a corner that is none of the {points} points: the file is damaged")
-    for kind in np.unique(types).tolist():
-        own = counts[types == kind]
-        if kind in CORNERS and (own != CORNERS[kind]).any():
-            raise Refused(f"a cell of type {kind} has {own[own != CORNERS[kind]][0]} corners: damaged")
-        if kind not in CORNERS and kind not in VARIABLE and kind not in HIGHER:
-            raise Refused(f"a cell of type {kind} is not known: the file is damaged, or made by a newer VTK")
+def mean_over(values: ndarray, source: ndarray, target: ndarray, count: int) -> ndarray:
+    """Mean of `values[source]` (·, C) at each of `count` targets."""
+    sums = np.stack([np.bincount(target, column[source], count) for column in values.T], axis=1)
+    return sums / np.maximum(np.bincount(target, minlength=count), 1)[:, None]

@@ -1,56 +1,64 @@
-"""The loop of the process: a job comes, its result goes back, until the other side leaves."""
+"""The loop of the reader process: call a function on a file, write the result, until the parent leaves."""
 
 import os
+import pickle
 import signal
 import traceback
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from .commands import JOBS
-from .ipc import Refused, receive, send
+from linearno.core.errors import UserError
+from linearno.meshes.reader import vtk_files
+from linearno.meshes.reader.mesh import CaseFile
 
-BASE, EACH = 3 * 2**30, 64  # bytes of memory that a job may take: so many, and so many for a byte of its file
-
-
-def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other side decides
-    inward, outward = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb")
-    quiet = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(quiet, 1)  # whatever a library prints is no message
-    os.dup2(quiet, 2)
-    while (message := receive(inward)) is not None:
-        words, arrays = message
-        _limit_memory(words)
-        send(outward, *_done(words, arrays))
+BASE_MEMORY = 3 * 2**30  # bytes of address space that a call may take,
+MEMORY_PER_BYTE = 64  # and as many more for each byte of its files
 
 
-def _done(words: dict[str, Any], arrays: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def serve() -> None:
+    """Read (function, file, args, kwargs) from standard input, write (result, error) to standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    calls, results = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)  # libraries print there
+    os.dup2(null, 2)
+    previous: CaseFile | None = None
+    while True:
+        try:
+            function, file, args, kwargs = pickle.load(calls)
+        except (EOFError, pickle.UnpicklingError):
+            return
+        if file != previous:
+            vtk_files.forget_grids()
+        _limit_memory(BASE_MEMORY + MEMORY_PER_BYTE * file.bytes)
+        pickle.dump(_outcome(file, partial(function, file, *args, **kwargs)), results)
+        results.flush()
+        previous = file
+
+
+def _outcome(file: CaseFile, call: Callable[[], Any]) -> tuple[Any, Exception | None]:
     try:
-        result, found = JOBS[words["job"]](words, arrays)
-        return {"ok": result}, found
-    except Refused as error:
-        return {"refused": str(error)}, {}
+        return call(), None
+    except UserError as error:
+        message = str(error)
     except MemoryError:
-        return {"refused": "needs far more memory than its size suggests: it is damaged, or no such file"}, {}
+        message = "needs far more memory than its size suggests: it is damaged, or of another format"
     except ImportError as error:
-        return {"missing": error.name or str(error)}, {}
+        missing = error.name or str(error)
+        return None, UserError(f"{missing} is not installed; run: pip install 'linearno[mesh]'")
     except OSError as error:
-        return {"refused": f"cannot be read or written ({error.strerror or error})"}, {}
+        message = f"cannot be read or written ({error.strerror or error})"
     except Exception:
-        return {"bug": traceback.format_exc()}, {}
+        return None, RuntimeError(f"{file.path}: the reader failed\n{traceback.format_exc()}")
+    return None, UserError(f"{file.path} {message}")
 
 
-def _limit_memory(words: dict[str, Any]) -> None:
-    """So that a damaged header that asks for a terabyte ends this job, not the machine."""
+def _limit_memory(size: int) -> None:
+    """A damaged header that asks for a terabyte then ends a call, not the machine."""
     try:
         import resource
-    except ImportError:  # not on this system
+    except ImportError:  # Windows
         return
-    sizes = [Path(words[name]).stat().st_size for name in ("path", "beside") if _exists(words.get(name))]
-    limit = BASE + EACH * sum(sizes)
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (limit if hard < 0 else min(limit, hard), hard))
-
-
-def _exists(path: str | None) -> bool:
-    return path is not None and Path(path).exists()
+    resource.setrlimit(resource.RLIMIT_AS, (size if hard < 0 else min(size, hard), hard))

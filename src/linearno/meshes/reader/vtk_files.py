@@ -1,207 +1,169 @@
 """Files that VTK reads and writes: `.vtu`, `.vtp`, `.vtk`, `.stl` and the grids `.vts`, `.vtr`, `.vti`."""
 
+from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .ipc import Arrays, Refused
-from .mesh import Cells, Mesh, add_fields, check
+from linearno.core.errors import UserError
+from linearno.meshes.reader.mesh import Arrays, Cells, Mesh
 
 WRITERS = {
-    ".vtu": ("vtkIOXML", "vtkXMLUnstructuredGridWriter"),
-    ".vtp": ("vtkIOXML", "vtkXMLPolyDataWriter"),
-    ".vts": ("vtkIOXML", "vtkXMLStructuredGridWriter"),
-    ".vtr": ("vtkIOXML", "vtkXMLRectilinearGridWriter"),
-    ".vti": ("vtkIOXML", "vtkXMLImageDataWriter"),
-    ".vtk": ("vtkIOLegacy", "vtkDataSetWriter"),
+    ".vtu": "vtkXMLUnstructuredGridWriter",
+    ".vtp": "vtkXMLPolyDataWriter",
+    ".vts": "vtkXMLStructuredGridWriter",
+    ".vtr": "vtkXMLRectilinearGridWriter",
+    ".vti": "vtkXMLImageDataWriter",
+    ".vtk": "vtkDataSetWriter",
 }
-READERS = {ending: (room, name.replace("Writer", "Reader")) for ending, (room, name) in WRITERS.items()}
-READERS[".stl"] = ("vtkIOGeometry", "vtkSTLReader")
-OF_KIND = {
-    "vtkUnstructuredGrid": ".vtu",
-    "vtkPolyData": ".vtp",
-    "vtkStructuredGrid": ".vts",
-    "vtkRectilinearGrid": ".vtr",
-    "vtkImageData": ".vti",
+SUFFIXES = (*WRITERS, ".stl")
+XML_SUFFIX = {
+    "UnstructuredGrid": ".vtu",
+    "PolyData": ".vtp",
+    "StructuredGrid": ".vts",
+    "RectilinearGrid": ".vtr",
+    "ImageData": ".vti",
 }
-ALL_OF = ("Scalars", "Vectors", "Normals", "Tensors", "ColorScalars", "TCoords", "Fields")
-END = "_end_of_file"
-OWN = "_PYVISTA_USER_DICT"
+SENTINEL = "_end_of_file"
+FIRST_HIGHER_ORDER = 68  # VTK's number of the first cell type with any number of corners
+CANNOT_BE_USED = (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError)
 
 
 def read_grid(path: Path) -> Any:
-    """The file as pyvista's grid; whatever VTK complains about is a refusal."""
+    """The file as a PyVista grid, with all its fields. It stays in memory until `forget_grids` is called."""
+    stat = path.stat()
+    return _read_grid(path, stat.st_mtime_ns, stat.st_size)
+
+
+def forget_grids() -> None:
+    _read_grid.cache_clear()
+
+
+@lru_cache(maxsize=2)  # a mesh, which is often written again with predictions, and its surface
+def _read_grid(path: Path, modified: int, size: int) -> Any:
     import pyvista
 
-    ending = path.suffix.lower()
-    with _complaints() as said:
-        reader = _made(READERS[ending])
-        if ending == ".vtk":
-            _take_all(reader, path)
-        else:
-            reader.SetFileName(str(path))
-        reader.Update()
-        output = reader.GetOutput()
-    if said() or (ending == ".stl" and not _stl_is_whole(path)):
-        raise Refused(f"is damaged or not a {ending} file ({said() or 'it ends too early'})")
-    if output is None or output.GetClassName() not in OF_KIND:
-        raise Refused(f"holds {'nothing' if output is None else output.GetClassName()}, expected a mesh")
-    for data in (output.GetPointData(), output.GetCellData(), output.GetFieldData()):
-        data.RemoveArray(END)
-    return pyvista.wrap(output)
+    suffix = path.suffix.lower()
+    try:
+        with pyvista.VtkErrorCatcher(raise_errors=True, send_to_logging=False):
+            reader = pyvista.get_reader(path)
+            if suffix == ".vtk":
+                _append_sentinel(reader.reader, path)
+            grid = reader.read()
+    except RuntimeError as error:
+        reason = str(error).partition("): ")[2] or str(error)
+        raise UserError(f"is damaged or not a {suffix} file ({' '.join(reason.split())[:160]})") from None
+    if suffix == ".stl" and not _stl_is_complete(path):
+        raise UserError("is damaged or not a .stl file (it ends too early)")
+    if type(grid).__name__ not in XML_SUFFIX:
+        raise UserError(f"holds a {type(grid).__name__}, expected a mesh")
+    for fields in (grid.point_data, grid.cell_data, grid.field_data):
+        fields.pop(SENTINEL, None)
+    return grid
 
 
-def _take_all(reader: Any, path: Path) -> None:
-    """All fields of a legacy file. A text that ends too early would be filled up with zeros in silence; with
-    words after its end, the reader stumbles over them."""
-    for kind in ALL_OF:
-        getattr(reader, f"ReadAll{kind}On")()
-    reader.SetFileName(str(path))
+def _append_sentinel(reader: Any, path: Path) -> None:
+    """Make VTK complain about a legacy text file that is cut short, instead of filling it up with zeros."""
     with path.open("rb") as file:
-        text = b"ASCII" in file.read(400).upper()
-    if text:
-        content = path.read_bytes() + f"\nFIELD {END} 1\n{END} 1 1 int\n0\n".encode()
+        is_text = b"ASCII" in file.read(400).upper()
+    if is_text:
+        content = path.read_bytes() + f"\nFIELD {SENTINEL} 1\n{SENTINEL} 1 1 int\n0\n".encode()
         reader.ReadFromInputStringOn()
         reader.SetBinaryInputString(content, len(content))
 
 
-def _stl_is_whole(path: Path) -> bool:
-    """As long as its number of triangles asks for, or with a last word: VTK itself takes any part of one."""
+def _stl_is_complete(path: Path) -> bool:
+    """Whether a file has the length of its number of triangles, or a last line: VTK reads any part of it."""
     content = path.read_bytes()
-    count = int.from_bytes(content[80:84], "little")
-    return len(content) == 84 + 50 * count or b"endsolid" in content[-200:]
+    triangles = int.from_bytes(content[80:84], "little")
+    return len(content) == 84 + 50 * triangles or b"endsolid" in content[-200:]
 
 
 def read_mesh(path: Path) -> Mesh:
-    """The file as plain arrays, checked, with the units that it tells."""
+    """The file as plain arrays, checked, with its units."""
     try:
         return _mesh_of(read_grid(path))
-    except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError) as error:
-        raise Refused(f"is damaged ({error})") from None  # VTK said nothing, but its arrays cannot be used
+    except CANNOT_BE_USED as error:
+        raise UserError(f"is damaged ({error})") from None  # VTK had no complaint
 
 
 def _mesh_of(grid: Any) -> Mesh:
     if grid.n_points < 0 or grid.n_cells < 0:
         raise ValueError(f"{grid.n_points} points and {grid.n_cells} cells")
-    cells = _cells(grid) if grid.n_cells else None
     shape = grid.copy(deep=False)
-    for data in (shape.GetPointData(), shape.GetCellData(), shape.GetFieldData()):
-        data.Initialize()
-    mesh = Mesh(np.asarray(grid.points), type(grid).__name__, cells=cells, grid=shape)
-    for into, found in (
-        (mesh.point, grid.point_data),
-        (mesh.cell, grid.cell_data),
-        (mesh.case, grid.field_data),
-    ):
-        add_fields(mesh, into, {name: found[name] for name in _names(found)})
-        mesh.units |= _labels(found, mesh.written, into)
-    return check(mesh)
+    shape.clear_data()
+    mesh = Mesh(np.asarray(grid.points), type(grid).__name__, grid=shape)
+    if grid.n_cells:
+        whole = mesh.as_grid()
+        offsets = whole.cell_offsets if hasattr(whole, "cell_offsets") else whole.offset  # before 0.49
+        mesh.cells = Cells(*map(np.asarray, (whole.celltypes, whole.cell_connectivity, offsets)))
+    located = {"points": grid.point_data, "cells": grid.cell_data, "case": grid.field_data}
+    for location, fields in located.items():
+        mesh.add_fields(location, dict(fields), _unit_labels(fields))
+    mesh.require_consistent()
+    if mesh.cells is not None:
+        _require_cell_types(mesh.cells)
+    return mesh
 
 
-def _names(found: Any) -> list[str]:
-    """Those that are words: in a damaged file some are not."""
-    names = (found.VTKObject.GetArrayName(i) for i in range(found.VTKObject.GetNumberOfArrays()))
-    return [name for name in names if isinstance(name, str) and name and name != OWN]
+def _require_cell_types(cells: Cells) -> None:
+    from vtkmodules.vtkCommonDataModel import vtkGenericCell
+
+    counts = np.diff(cells.offsets)
+    for kind in np.unique(cells.types).tolist():
+        cell = vtkGenericCell.InstantiateCell(kind)
+        if not kind or cell is None:
+            raise UserError(f"has a cell of unknown type {kind}: it is damaged, or written by a newer VTK")
+        corners = cell.GetNumberOfPoints() if kind < FIRST_HIGHER_ORDER else 0  # 0: any number
+        found = counts[cells.types == kind]
+        if corners and (found != corners).any():
+            raise UserError(f"is damaged: a cell of type {kind} has {found[found != corners][0]} corners")
 
 
-def _cells(grid: Any) -> Cells:
-    """Without a look at their corners by VTK itself: nothing has been checked yet."""
-    import pyvista
-
-    if isinstance(grid, pyvista.PolyData):
-        return _polygons(grid)
-    if not isinstance(grid, pyvista.UnstructuredGrid):
-        grid = grid.cast_to_unstructured_grid()  # a grid with sides cannot have wrong corners
-    return Cells(np.asarray(grid.celltypes), np.asarray(grid.cell_connectivity), np.asarray(grid.offset))
-
-
-def _polygons(grid: Any) -> Cells:
-    """Vertices, lines, polygons and strips one after another, in the order of their fields."""
-    from vtkmodules.util.numpy_support import vtk_to_numpy
-
-    corners, counts, types = [], [], []
-    for part, kinds in (("Verts", (1, 2)), ("Lines", (3, 4)), ("Polys", None), ("Strips", (6, 6))):
-        found = getattr(grid, f"Get{part}")()
-        if found.GetNumberOfCells():
-            corners.append(vtk_to_numpy(found.GetConnectivityArray()).astype(np.int64))
-            own = np.diff(vtk_to_numpy(found.GetOffsetsArray()).astype(np.int64))
-            counts.append(own)
-            few = 1 if part == "Verts" else 2
-            types.append(
-                np.select([own == 3, own == 4], [5, 9], 7) if kinds is None else np.where(own == few, *kinds)
-            )
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
-    return Cells(np.concatenate(types).astype(np.uint8), np.concatenate(corners), offsets)
-
-
-def _labels(found: Any, written: dict[str, str], into: Arrays) -> dict[str, str]:
+def _unit_labels(fields: Any) -> dict[str, str]:
     """Units that arrays carry as VTK's own label."""
     from vtkmodules.vtkCommonCore import vtkDataArray
 
-    units = {}
-    for name in into:
-        array = found.VTKObject.GetAbstractArray(written.get(name, name))
-        facts = array.GetInformation() if array is not None and array.HasInformation() else None
-        if facts is not None and facts.Has(vtkDataArray.UNITS_LABEL()):
-            units[name] = facts.Get(vtkDataArray.UNITS_LABEL())
+    label, units = vtkDataArray.UNITS_LABEL(), {}
+    for name in fields:
+        array = fields.VTKObject.GetAbstractArray(name)
+        if array is not None and array.HasInformation() and array.GetInformation().Has(label):
+            units[name] = array.GetInformation().Get(label)
     return units
 
 
 def write_grid(
-    path: Path, out: Path, ending: str, location: str, added: Arrays, units: dict[str, str]
+    path: Path, out: Path, suffix: str, location: str, arrays: Arrays, units: dict[str, str]
 ) -> None:
-    """The mesh of `path` with arrays added, as a file of that ending."""
+    """Write the mesh of `path` with further arrays to `out`, in the format of that suffix."""
+    import pyvista
     from vtkmodules.vtkCommonCore import vtkDataArray
 
-    grid = read_grid(path)
-    if ending == ".vtu" and OF_KIND[grid.GetClassName()] != ".vtu":
-        grid = grid.cast_to_unstructured_grid()
-    if ending not in (".vtk", OF_KIND[grid.GetClassName()]):
-        fit = ", ".join(dict.fromkeys([OF_KIND[grid.GetClassName()], ".vtu", ".vtk"]))
-        raise Refused(f"holds a {type(grid).__name__}, which a {ending} file cannot; write one of {fit}")
+    grid = read_grid(path).copy(deep=False)
+    own = XML_SUFFIX[type(grid).__name__]
+    if suffix == ".vtu" != own:
+        grid, own = grid.cast_to_unstructured_grid(), ".vtu"
+    if suffix not in (".vtk", own):
+        fit = ", ".join(dict.fromkeys([own, ".vtu", ".vtk"]))
+        raise UserError(f"holds a {type(grid).__name__}, which a {suffix} file cannot; write one of {fit}")
     data = grid.point_data if location == "points" else grid.cell_data
-    for name, values in added.items():
+    for name, values in arrays.items():
         data.set_array(np.ascontiguousarray(values), name)
         if name in units:
-            data.VTKObject.GetAbstractArray(name).GetInformation().Set(
-                vtkDataArray.UNITS_LABEL(), units[name]
-            )
-    with _complaints() as said:
-        writer = _made(WRITERS[ending])
-        writer.SetFileName(str(out))
-        writer.SetInputData(grid)
-        if ending == ".vtk":
-            writer.SetFileTypeToBinary()
-        done = writer.Write()
-    if not done or writer.GetErrorCode() or said():
-        raise OSError(said() or "the disk is full, or the folder cannot be written")
-
-
-def _made(what: tuple[str, str]) -> Any:
-    from importlib import import_module
-
-    room, name = what
-    return getattr(import_module(f"vtkmodules.{room}"), name)()
-
-
-class _complaints:
-    """While open, what VTK says goes nowhere but here; `said()` is the first error of it, or nothing."""
-
-    def __enter__(self) -> Any:
-        from vtkmodules.vtkCommonCore import vtkOutputWindow, vtkStringOutputWindow
-
-        self.before, self.window = vtkOutputWindow.GetInstance(), vtkStringOutputWindow()
-        vtkOutputWindow.SetInstance(self.window)
-        return self.said
-
-    def __exit__(self, *error: object) -> None:
-        from vtkmodules.vtkCommonCore import vtkOutputWindow
-
-        vtkOutputWindow.SetInstance(self.before)
-
-    def said(self) -> str:
-        text = self.window.GetOutput() or ""
-        text = text.decode(errors="replace") if isinstance(text, bytes) else text
-        errors = (" ".join(part.split()) for part in text.split("\n\n") if "error" in part.lower())
-        return next(((part.partition("): ")[2] or part)[:160] for part in errors), "")
+            information = data.VTKObject.GetAbstractArray(name).GetInformation()
+            information.Set(vtkDataArray.UNITS_LABEL(), units[name])
+    module = "vtkIOLegacy" if suffix == ".vtk" else "vtkIOXML"
+    writer = getattr(import_module(f"vtkmodules.{module}"), WRITERS[suffix])()
+    writer.SetFileName(str(out))
+    writer.SetInputData(grid)
+    if suffix == ".vtk":
+        writer.SetFileTypeToBinary()
+    try:
+        with pyvista.VtkErrorCatcher(raise_errors=True, send_to_logging=False):
+            written = writer.Write()
+    except RuntimeError:
+        written = 0
+    if not written or writer.GetErrorCode():
+        raise OSError("the disk is full, or the folder cannot be written")
