@@ -15,9 +15,9 @@ SCRIPT = """
 import numpy as np
 import torch
 from linearno import LinearNO, Transolver, fit, load
-from linearno.nn import Unified
+from linearno.nn import ReferenceDistances
 
-LinearNO(coords=2, outputs=1, width=64, unified=Unified(ref=8))
+LinearNO(coords=2, outputs=1, width=64, unified=ReferenceDistances(ref=8))
 LinearNO(coords=2, outputs=1, widht=3)
 LinearNO(coords=2, outputs=1, stem="cnov")
 Transolver(outputs=1)

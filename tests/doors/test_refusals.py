@@ -12,7 +12,7 @@ from linearno.core.config import override
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark, FieldData, FieldSpec
 from linearno.experiment import run
-from linearno.nn import Unified
+from linearno.nn import ReferenceDistances
 from linearno.recipes import RECIPES
 from linearno.run_config import changed
 from tests.commands import linearno
@@ -165,7 +165,7 @@ def test_a_model_without_parameters_cannot_be_trained():
 
 def test_bounds_of_reference_points_are_ordered_pairs():
     with pytest.raises(ValueError, match="expected pairs of bounds, low < high"):
-        Unified(ref=2, box=((1.0, 0.0), (0.0, 1.0)))
+        ReferenceDistances(ref=2, box=((1.0, 0.0), (0.0, 1.0)))
     arrays = {"coords": np.linspace(0, 1, 10).reshape(5, 2), "targets": np.ones((3, 5, 1))}
     unified = {"ref": 2, "place": "coords", "box": [[0, 1]]}
     with pytest.raises(UserError, match="expected 2 pairs of bounds"):

@@ -11,7 +11,7 @@ from linearno.models import build_model
 from linearno.nn import layers
 from linearno.nn.layers import add_norm
 from linearno.ops import merge
-from linearno.ops.layers import Stream
+from linearno.ops.layers import Residual
 from linearno.recipes import RECIPES
 
 SMALL = {"width": 24, "depth": 2, "heads": 3, "slices": 5}
@@ -77,8 +77,8 @@ def test_the_crossing_gathers_parts_that_merge_and_the_blocks_before_it_do_not()
     """The blocks compare all observations with each other: only what comes after them is a plain sum."""
     model, (coords, values), points = build(), observed(), asked()
     h = torch.randn(2, 23, 24).double()
-    whole = model.cross.gather(Stream(h))
-    merged = merge(*(model.cross.gather(Stream(part)) for part in h.split([9, 14], dim=1)))
+    whole = model.cross.gather(Residual(h))
+    merged = merge(*(model.cross.gather(Residual(part)) for part in h.split([9, 14], dim=1)))
     torch.testing.assert_close(merged.value, whole.value)
     torch.testing.assert_close(merged.max + merged.sum.log(), whole.max + whole.sum.log())
     apart = [model.encode(coords[:, n], values[:, n]) for n in (slice(9), slice(9, None))]

@@ -10,8 +10,8 @@ import torch
 
 from linearno import CrossLinearNO, LinearNO, Transolver
 from linearno.nn import transformer as skeleton
-from linearno.ops import Casts, backend, convolve
-from linearno.ops.side_streams import weights_beside
+from linearno.ops import WeightCache, backend, convolve
+from linearno.ops.side_streams import overlap_weight_gradients
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SLOW = pytest.mark.skipif(DEVICE.type == "cpu", reason="takes minutes in Triton's interpreter")
@@ -118,8 +118,8 @@ def unwritten_is_nan():
 @pytest.mark.parametrize("kind", ["LinearNO on points", "Transolver on points"])
 def test_no_kernel_reads_what_nobody_wrote(unwritten_is_nan, kind):
     model, *asked = build(kind)
-    casts = Casts(model.parameters(), torch.bfloat16)
-    with torch.autocast(DEVICE.type, torch.bfloat16), casts.lent():
+    cache = WeightCache(model.parameters(), torch.bfloat16)
+    with torch.autocast(DEVICE.type, torch.bfloat16), cache.activate():
         out, gradients = answer(model, asked, "kernel")
     assert all(found.isfinite().all() for found in (out, *gradients.values()))
 
@@ -130,7 +130,7 @@ def test_no_kernel_reads_what_nobody_wrote(unwritten_is_nan, kind):
 def test_gradients_made_on_a_second_stream_are_the_same_to_the_bit(kind):
     model, *asked = build(kind)
     in_line = answer(model, asked, "kernel")[1]
-    with weights_beside(DEVICE):
+    with overlap_weight_gradients(DEVICE):
         answered = answer(model, asked, "kernel")[1]
     torch.cuda.synchronize()
     beside = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}

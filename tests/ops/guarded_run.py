@@ -48,7 +48,7 @@ def empty_like(like, *, dtype=None, **more):
 def steps(kind, count, **settings):
     """Two optimiser steps of a small model, float32 and bf16."""
     from linearno.data import Batch
-    from linearno.ops import Casts, backend
+    from linearno.ops import WeightCache, backend
     from linearno.training import LossConfig
     from linearno.training.flat_adam import FlatAdam
     from linearno.training.losses import make_loss
@@ -65,8 +65,8 @@ def steps(kind, count, **settings):
     for precision in (torch.float32, torch.bfloat16):
         coords, inputs, truth = (guarded(torch.empty(2, count, n)).uniform_() for n in (2, 1, 1))
         narrow = precision == torch.bfloat16
-        casts = Casts(model.parameters(), precision)
-        with backend("kernel"), casts.lent():
+        cache = WeightCache(model.parameters(), precision)
+        with backend("kernel"), cache.activate():
             optimizer.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
                 out = model(coords, inputs)

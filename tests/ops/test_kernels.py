@@ -16,7 +16,7 @@ from linearno.ops import (
     backend,
     convolve,
     gather,
-    gather_on,
+    gather_with_passthrough,
     layers,
     linear_attention,
     merge,
@@ -109,7 +109,7 @@ def agrees(work, leaves, *, floor, draws=2):
 def attention(psi, tied):
     def work(x, w_query, w_key, scale_query, scale_key, project):
         w_key, scale_key = (w_query, scale_query) if tied else (w_key, scale_key)
-        _, state = gather_on(
+        _, state = gather_with_passthrough(
             x,
             w_key,
             scale_key,
@@ -210,7 +210,7 @@ def test_whoever_reads_the_points_after_a_gather_adds_to_one_gradient():
     x, w = draw(1, 80, 2, 16), draw(16, 6)
 
     def work(x, w):
-        x, state = gather_on(x, w)
+        x, state = gather_with_passthrough(x, w)
         return scatter(x, w, None, state) + x
 
     agrees(work, [x, w], floor=2**-21)
@@ -278,10 +278,10 @@ def test_the_stream_kept_as_two_halves_is_the_stream():
     offset, gain, shift = draw(24), draw(24), draw(24)
     leaves = [leaf.requires_grad_() for leaf in (h, more, offset, gain, shift)]
     with backend("kernel"), torch.autocast(DEVICE.type, HALF):
-        stream, normed = layers.add_norm(layers.Stream(h, None, more, offset), gain, shift, 1e-5)
+        stream, normed = layers.add_norm(layers.Residual(h, None, more, offset), gain, shift, 1e-5)
     total = (h + more + offset).detach()
     assert stream.h.dtype == HALF
-    torch.testing.assert_close(stream.close(), total, rtol=2**-15, atol=1e-6)
+    torch.testing.assert_close(stream.total(), total, rtol=2**-15, atol=1e-6)
     torch.testing.assert_close(normed.float(), F.layer_norm(total, (24,), gain, shift), rtol=2**-6, atol=1e-2)
     d_h, d_normed = draw(50, 24, kind=HALF), draw(50, 24, kind=HALF)
     found = torch.autograd.grad([stream.h, normed], leaves, [d_h, d_normed])
@@ -297,7 +297,7 @@ def test_a_split_stream_hides_nothing_that_is_not_finite_and_keeps_small_numbers
     broken, small = [torch.nan, torch.inf, -torch.inf], [0.0, -0.0, 1e-40, -1.99999, 2**-126, 3e38]
     h, gain = torch.tensor(broken + small, device=DEVICE)[:, None].repeat(1, 8), torch.ones(8, device=DEVICE)
     with backend("kernel"), torch.autocast(DEVICE.type, HALF):
-        found = layers.add_norm(layers.Stream(h, None, torch.zeros_like(h)), gain, gain, 1e-5)[0].close()
+        found = layers.add_norm(layers.Residual(h, None, torch.zeros_like(h)), gain, gain, 1e-5)[0].total()
     assert not found[:3].isfinite().any()
     torch.testing.assert_close(found[3:], h[3:], rtol=2**-15, atol=1e-38)
 
@@ -313,14 +313,14 @@ def test_a_branch_that_ends_in_its_norm_is_as_near_to_float64_as_one_before_it(h
     slopes = [draw(3, 17, 24, kind=HALF), draw(3, 17, 24, kind=HALF)]
 
     def answers(h, x, offset, gain, shift, *weights, way):
-        branch = layers.Branch(x, weights[-1], tuple(weights[:-1]) or None)
+        branch = layers.PendingBranch(x, weights[-1], tuple(weights[:-1]) or None)
         if way == "exact":
-            return h + branch.made() + offset, gain, shift
-        stream = layers.add_norm(layers.Stream(h), torch.ones_like(gain), torch.zeros_like(shift), 1e-5)[0]
-        more = branch if way == "one" else branch.made()
-        stream, normed = layers.add_norm(stream._replace(more=more, offset=offset), gain, shift, 1e-5)
+            return h + branch.compute() + offset, gain, shift
+        stream = layers.add_norm(layers.Residual(h), torch.ones_like(gain), torch.zeros_like(shift), 1e-5)[0]
+        more = branch if way == "one" else branch.compute()
+        stream, normed = layers.add_norm(stream._replace(pending=more, offset=offset), gain, shift, 1e-5)
         assert ("FusedBranch" in type(normed.grad_fn).__name__) == (way == "one")
-        return stream.h, normed, stream.close().detach()
+        return stream.h, normed, stream.total().detach()
 
     found = {}
     for way in ("one", "two"):
@@ -344,7 +344,7 @@ def test_the_head_of_a_stream_agrees_with_the_plain_one():
     leaves = [draw(3, 21, 24), draw(3, 21, 24), *(draw(24) for _ in range(3)), draw(1, 24), draw(1)]
 
     def head(h, more, offset, gain, shift, weight, bias):
-        return layers.norm_linear(layers.Stream(h, None, more, offset), gain, shift, 1e-5, weight, bias)
+        return layers.norm_linear(layers.Residual(h, None, more, offset), gain, shift, 1e-5, weight, bias)
 
     agrees(head, leaves, floor=2**-20)
 

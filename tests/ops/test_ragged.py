@@ -5,7 +5,7 @@ import torch
 
 from linearno.core.errors import UserError
 from linearno.ops import State, backend, gather, linear_attention, scatter
-from linearno.ops.ragged import offsets_of, spread
+from linearno.ops.ragged import expand_per_segment, offsets_of
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SIZES = [7, 1, 150, 23]
@@ -97,4 +97,4 @@ def test_states_of_other_meshes_are_refused():
     with pytest.raises(UserError, match="states are of 3 meshes, the segments of 4"):
         scatter(x, w, None, some, segments=SEGMENTS)
     with pytest.raises(UserError, match="3 values for 4 segments"):
-        spread(torch.zeros(3, 1, 2), SEGMENTS)
+        expand_per_segment(torch.zeros(3, 1, 2), SEGMENTS)

@@ -6,8 +6,8 @@ from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
 
 from linearno.core.randomness import torch_generator
-from linearno.ops import Casts, backend
-from linearno.ops.weight_cache import lent_inverse, lent_ones, narrow
+from linearno.ops import WeightCache, backend
+from linearno.ops.weight_cache import cached_inverse, cached_ones, cast_weight
 from linearno.training import TrainingConfig
 from linearno.training.flat_adam import FlatAdam
 from linearno.training.optimizer import apply_gradients, load_optimizer, make_optimizer, pack_optimizer
@@ -86,48 +86,48 @@ def test_a_run_may_change_the_optimiser_between_two_steps(ways):
 def test_casts_follow_the_weights_wherever_they_lie():
     config = TrainingConfig()
     model, optimizer = build("kernel", config)
-    casts = Casts(model.parameters(), torch.bfloat16)
+    cache = WeightCache(model.parameters(), torch.bfloat16)
     schedule = OneCycleLR(optimizer, 1e-2, total_steps=9)
     for _ in range(3):  # the first step moves the weights into flat memory
-        with casts.lent():
+        with cache.activate():
             for weight in model.parameters():
-                copy = narrow(weight, torch.bfloat16)
+                copy = cast_weight(weight, torch.bfloat16)
                 assert copy.stride() == weight.stride()
                 torch.testing.assert_close(copy, weight.detach().bfloat16())
-                assert narrow(weight, torch.bfloat16) is copy
+                assert cast_weight(weight, torch.bfloat16) is copy
         steps(model, optimizer, schedule, 1)
-    assert narrow(weight, torch.bfloat16) is not copy  # lent no longer
+    assert cast_weight(weight, torch.bfloat16) is not copy  # no longer active
 
 
 def test_inverses_of_temperatures_follow_them_from_the_second_step_on():
     temperatures = [torch.nn.Parameter(torch.tensor([0.05, 0.5, 7.0]) + i) for i in range(2)]
-    casts = Casts(temperatures, torch.bfloat16)
+    cache = WeightCache(temperatures, torch.bfloat16)
     for step in range(3):
-        with casts.lent():
+        with cache.activate():
             for t in temperatures:
-                lent_inverse(t, 0.1, 5.0)  # by the first of two that share it
-                found = [lent_inverse(t, 0.1, 5.0), lent_inverse(t, -torch.inf, torch.inf)]
+                cached_inverse(t, 0.1, 5.0)  # by the first of two that share it
+                found = [cached_inverse(t, 0.1, 5.0), cached_inverse(t, -torch.inf, torch.inf)]
                 if step == 0:
                     assert found == [None, None]
                 else:
                     torch.testing.assert_close(found, [1 / t.detach().clamp(0.1, 5.0), 1 / t.detach()])
                 t.data.mul_(1.5)
-            assert lent_inverse(torch.ones(3), 0.1, 5.0) is None  # not one of them
-    assert lent_inverse(temperatures[0], 0.1, 5.0) is None  # lent no longer
+            assert cached_inverse(torch.ones(3), 0.1, 5.0) is None  # not one of them
+    assert cached_inverse(temperatures[0], 0.1, 5.0) is None  # no longer active
 
 
 def test_ones_in_place_of_temperatures_are_made_once_for_all_layers_and_steps():
-    casts, x = (
-        Casts([torch.nn.Parameter(torch.zeros(2))], torch.bfloat16),
+    cache, x = (
+        WeightCache([torch.nn.Parameter(torch.zeros(2))], torch.bfloat16),
         torch.zeros(1, dtype=torch.bfloat16),
     )
-    with casts.lent():
-        first = lent_ones(x, 8)
-    with casts.lent():
-        assert lent_ones(x, 8) is first
-        torch.testing.assert_close(lent_ones(x, 4), torch.ones(4))
-    torch.testing.assert_close(lent_ones(x, 8), torch.ones(8))
-    assert lent_ones(x, 8) is not first  # lent no longer
+    with cache.activate():
+        first = cached_ones(x, 8)
+    with cache.activate():
+        assert cached_ones(x, 8) is first
+        torch.testing.assert_close(cached_ones(x, 4), torch.ones(4))
+    torch.testing.assert_close(cached_ones(x, 8), torch.ones(8))
+    assert cached_ones(x, 8) is not first  # no longer active
 
 
 def test_a_step_captured_before_weights_or_moments_moved_is_known_to_be_stale():

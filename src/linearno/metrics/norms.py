@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, float64
 
-from linearno.ops import is_sharded, of_all_ranks
-from linearno.ops.ragged import Segments, apart
+from linearno.ops import all_gather, is_sharded
+from linearno.ops.ragged import Segments, split_segments
 
 Fields = Float[Tensor, "B *rest"]
 PerSample = Float[Tensor, "S"]
@@ -23,7 +23,7 @@ def per_sample(
     """`errors(prediction, truth)`, which has one value a sample; of a packed batch one a segment."""
     if segments is None:
         return errors(prediction, truth)
-    pairs = zip(apart(prediction, segments), apart(truth, segments), strict=True)
+    pairs = zip(split_segments(prediction, segments), split_segments(truth, segments), strict=True)
     return torch.cat([errors(*pair) for pair in pairs])
 
 
@@ -59,10 +59,10 @@ def mean(values: Float[Tensor, "B N"]) -> Float[Tensor, "B"]:
     """Over all numbers of each sample."""
     if not is_sharded():
         return values.mean(dim=1)
-    count = of_all_ranks(values.new_full((), values.shape[1], dtype=float64)).sum()
-    return of_all_ranks(values.sum(dim=1)).sum(dim=0) / count
+    count = all_gather(values.new_full((), values.shape[1], dtype=float64)).sum()
+    return all_gather(values.sum(dim=1)).sum(dim=0) / count
 
 
 def _norm(values: Float[Tensor, "B N"]) -> Float[Tensor, "B"]:
     own = values.norm(dim=1)
-    return of_all_ranks(own).norm(dim=0) if is_sharded() else own
+    return all_gather(own).norm(dim=0) if is_sharded() else own

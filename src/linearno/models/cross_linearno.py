@@ -18,7 +18,7 @@ from linearno.nn import Linear, Mlp, SliceAttention, Transformer
 from linearno.nn.layers import add_norm, pointwise
 from linearno.nn.transformer import Block
 from linearno.ops import State
-from linearno.ops.layers import Stream, begin
+from linearno.ops.layers import Residual, begin
 
 Observed = Float[Tensor, "B K X"]
 Values = Float[Tensor, "B K C_in"]
@@ -29,7 +29,7 @@ Output = Float[Tensor, "B N C_out"]
 class CrossBlock(Block):
     """A block whose slices are gathered at other points than those that ask."""
 
-    def gather(self, stream: Stream) -> State:
+    def gather(self, stream: Residual) -> State:
         """The published block reads the observations through the norm that its own MLP has."""
         return self.attention.gather(add_norm(self.norm_mlp, stream)[1])
 
@@ -136,7 +136,7 @@ class CrossLinearNO(Transformer):
         if points.shape[0] != state.value.shape[0]:
             samples = state.value.shape[0]
             raise UserError(f"points are {tuple(points.shape)}, but what is known is of {samples} samples")
-        return self._head(self._run(self.cross, Stream(self._place(points)), state)[0])
+        return self._head(self._run(self.cross, Residual(self._place(points)), state)[0])
 
     def slice_weights(
         self, coords: Observed, inputs: Values, *, points: Points | None = None
@@ -147,11 +147,11 @@ class CrossLinearNO(Transformer):
             assert isinstance(block, Block)
             yield block.attention.weights(add_norm(block.norm_attention, stream)[1])
             stream, _ = block(stream)
-        asking = Stream(self._place(coords if points is None else points))
+        asking = Residual(self._place(coords if points is None else points))
         gathered = add_norm(self.cross.norm_mlp, stream)[1]
         yield self.cross.attention.weights(add_norm(self.cross.norm_attention, asking)[1], gathered)
 
-    def _observe(self, coords: Tensor, inputs: Tensor) -> Stream:
+    def _observe(self, coords: Tensor, inputs: Tensor) -> Residual:
         if inputs.shape[-1] != self.sizes["inputs"]:
             raise UserError(
                 f"this model takes {self.sizes['inputs']} values an observation, got {inputs.shape[-1]}"
@@ -163,7 +163,7 @@ class CrossLinearNO(Transformer):
         if not inputs.shape[-2]:
             raise UserError("there are no observations: a field is completed from one or more")
         _require_finite("observations", "values", inputs)
-        return Stream(self._place(coords), more=pointwise(self.lift, inputs))
+        return Residual(self._place(coords), pending=pointwise(self.lift, inputs))
 
     def _place(self, points: Tensor) -> Tensor:
         if points.shape[-1] != self.sizes["coords"]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from linearno.models import published_spectral as published
 from linearno.models.registry import PublishedFormat, model
-from linearno.nn import TimeEmbedding, Unified
+from linearno.nn import ReferenceDistances, TimeEmbedding
 from linearno.nn.grid_operator import Append, GridOperator, PointFeatures, frame_of, grid_needs, mlp
 from linearno.nn.spectral import FactorisedSpectralConv, modes_per_axis, require_resolved
 
@@ -114,7 +114,7 @@ class FFNO(GridOperator):
         factor: PositiveInt = 4,
         head_width: PositiveInt | None = None,
         time: bool = False,
-        unified: Unified | None = None,
+        unified: ReferenceDistances | None = None,
         append: Append | None = None,
         latent: PositiveInt | None = None,
     ):

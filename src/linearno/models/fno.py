@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linearno.models import published_spectral as published
 from linearno.models.registry import PublishedFormat, model
-from linearno.nn import TimeEmbedding, Unified
+from linearno.nn import ReferenceDistances, TimeEmbedding
 from linearno.nn.grid_operator import (
     Append,
     GridOperator,
@@ -84,7 +84,7 @@ class FNO(GridOperator):
         modes: PositiveInt | tuple[PositiveInt, ...] = 12,
         depth: PositiveInt = 4,
         time: bool = False,
-        unified: Unified | None = None,
+        unified: ReferenceDistances | None = None,
         append: Append | None = None,
         lift_layers: Literal[1, 2] = 2,
         head_width: PositiveInt | None = None,

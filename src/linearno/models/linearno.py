@@ -9,7 +9,15 @@ from torch import Tensor, nn
 
 from linearno.models import published_transformer as published
 from linearno.models.registry import PublishedFormat, model
-from linearno.nn import Mlp, OneLinear, PointTransformer, SelfAttention, SliceAttention, Temperature, Unified
+from linearno.nn import (
+    Mlp,
+    OneLinear,
+    PointTransformer,
+    ReferenceDistances,
+    SelfAttention,
+    SliceAttention,
+    Temperature,
+)
 from linearno.nn.layers import make_stem
 from linearno.nn.transformer import point_needs, require_grid
 from linearno.ops import Phi, Psi
@@ -85,7 +93,7 @@ class LinearNO(PointTransformer):
         stem: Literal["linear", "conv"] = "linear",
         grid: tuple[PositiveInt, ...] | None = None,
         time: bool = False,
-        unified: Unified | None = None,
+        unified: ReferenceDistances | None = None,
         temperature: tuple[float, float] | None = (0.01, 1.0),
         merge_layers: Literal[1, 2] = 1,
         tied: bool = False,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from linearno.models import published_spectral as published
 from linearno.models.registry import PublishedFormat, model
-from linearno.nn import TimeEmbedding, Unified
+from linearno.nn import ReferenceDistances, TimeEmbedding
 from linearno.nn.grid_operator import (
     Append,
     GridOperator,
@@ -106,7 +106,7 @@ class LSM(GridOperator):
         basis: PositiveInt = 12,
         norm: Norm = "batch",
         time: bool = False,
-        unified: Unified | None = None,
+        unified: ReferenceDistances | None = None,
         append: Append | None = None,
         lift_layers: Literal[1, 2] = 2,
         head_width: PositiveInt | None = None,

@@ -8,7 +8,14 @@ from torch import Tensor, nn
 
 from linearno.models import published_transformer as published
 from linearno.models.registry import PublishedFormat, model
-from linearno.nn import OneLinear, PointTransformer, SelfAttention, SliceAttention, Temperature, Unified
+from linearno.nn import (
+    OneLinear,
+    PointTransformer,
+    ReferenceDistances,
+    SelfAttention,
+    SliceAttention,
+    Temperature,
+)
 from linearno.nn.layers import make_stem
 from linearno.nn.transformer import point_needs, require_grid
 
@@ -81,7 +88,7 @@ class Transolver(PointTransformer):
         stem: Literal["linear", "conv"] = "linear",
         grid: tuple[PositiveInt, ...] | None = None,
         time: bool = False,
-        unified: Unified | None = None,
+        unified: ReferenceDistances | None = None,
     ):
         head_width = width // heads
 

@@ -1,6 +1,6 @@
 """Layers: slice attention, stems, embeddings, and the skeleton that the family shares."""
 
-from linearno.nn.config import Unified
+from linearno.nn.config import ReferenceDistances
 from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition
 from linearno.nn.layers import GridConv, Linear, Mlp, OneLinear
 from linearno.nn.protocol import ModelConfig
@@ -15,12 +15,12 @@ __all__ = [
     "ModelConfig",
     "OneLinear",
     "PointTransformer",
+    "ReferenceDistances",
     "SelfAttention",
     "SliceAttention",
     "Temperature",
     "TimeEmbedding",
     "Transformer",
-    "Unified",
     "UnifiedPosition",
     "roll_out",
 ]

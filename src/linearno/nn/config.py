@@ -7,7 +7,7 @@ from pydantic import PositiveInt, field_validator
 from linearno.core.config import Config
 
 
-class Unified(Config):
+class ReferenceDistances(Config):
     """Distances to ref^X reference points, in place of the coordinates or (`positions`) in addition to them.
 
     Args:

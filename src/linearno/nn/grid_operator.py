@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from linearno.core.errors import UserError
-from linearno.nn.config import Unified
+from linearno.nn.config import ReferenceDistances
 from linearno.nn.deformation import Deformation, GridToPoints, PointsToGrid, waves_at
 from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition, unit_grid
 from linearno.nn.protocol import GRID_NEED
@@ -79,7 +79,12 @@ class PointFeatures(nn.Module):
     fixed: Tensor | None
 
     def __init__(
-        self, coords: int, inputs: int, grid: Grid | None, unified: Unified | None, append: Append | None
+        self,
+        coords: int,
+        inputs: int,
+        grid: Grid | None,
+        unified: ReferenceDistances | None,
+        append: Append | None,
     ):
         super().__init__()
         on_grid = unified is not None and unified.place == "grid"

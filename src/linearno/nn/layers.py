@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from linearno.core.errors import UserError
 from linearno.ops import layers as ops
-from linearno.ops.layers import Stream
+from linearno.ops.layers import Residual
 
 
 class Branch(nn.Sequential, ABC):
@@ -21,7 +21,7 @@ class Branch(nn.Sequential, ABC):
         """The layers with this as the last bias."""
 
     @abstractmethod
-    def to_come(self, x: Float[Tensor, "*rows I"]) -> ops.Branch:
+    def deferred(self, x: Float[Tensor, "*rows I"]) -> ops.PendingBranch:
         """The layers without the last bias, to be applied by whoever adds them."""
 
     @property
@@ -30,13 +30,13 @@ class Branch(nn.Sequential, ABC):
         assert isinstance(last, nn.Linear)
         return last
 
-    def join(self, stream: Stream, x: Float[Tensor, "*rows I"]) -> Stream:
+    def add_to(self, stream: Residual, x: Float[Tensor, "*rows I"]) -> Residual:
         """The stream with these layers of x left open, for the next norm to add: the last bias by itself
         where a kernel can."""
         bias = self.last.bias
         if ops.norm_adds_bias(x, bias):
-            return stream._replace(more=self.to_come(x), offset=bias)
-        return stream._replace(more=self.with_bias(x, bias))
+            return stream._replace(pending=self.deferred(x), offset=bias)
+        return stream._replace(pending=self.with_bias(x, bias))
 
 
 class Mlp(Branch):
@@ -57,10 +57,10 @@ class Mlp(Branch):
         assert isinstance(first, nn.Linear)
         return ops.mlp(x, first.weight, first.bias, self.last.weight, bias, exact=self.exact)
 
-    def to_come(self, x: Float[Tensor, "*rows I"]) -> ops.Branch:
+    def deferred(self, x: Float[Tensor, "*rows I"]) -> ops.PendingBranch:
         first = self[0]
         assert isinstance(first, nn.Linear)
-        return ops.Branch(x, self.last.weight, (first.weight, first.bias))
+        return ops.PendingBranch(x, self.last.weight, (first.weight, first.bias))
 
 
 class Linear(nn.Linear):
@@ -69,9 +69,11 @@ class Linear(nn.Linear):
     def forward(self, x: Float[Tensor, "*rows I"]) -> Float[Tensor, "*rows O"]:
         return ops.linear(x, self.weight, self.bias)
 
-    def on(self, x: Float[Tensor, "*rows I"]) -> tuple[Float[Tensor, "*rows O"], Float[Tensor, "*rows I"]]:
-        """The map of x, and x for whoever reads it next."""
-        return ops.linear_on(x, self.weight, self.bias)
+    def with_passthrough(
+        self, x: Float[Tensor, "*rows I"]
+    ) -> tuple[Float[Tensor, "*rows O"], Float[Tensor, "*rows I"]]:
+        """The map of x, and x for the layer that reads it next."""
+        return ops.linear_with_passthrough(x, self.weight, self.bias)
 
 
 class OneLinear(Branch):
@@ -83,11 +85,11 @@ class OneLinear(Branch):
     def with_bias(self, x: Float[Tensor, "*rows I"], bias: Tensor | None) -> Float[Tensor, "*rows O"]:
         return ops.linear(x, self.last.weight, bias)
 
-    def to_come(self, x: Float[Tensor, "*rows I"]) -> ops.Branch:
-        return ops.Branch(x, self.last.weight)
+    def deferred(self, x: Float[Tensor, "*rows I"]) -> ops.PendingBranch:
+        return ops.PendingBranch(x, self.last.weight)
 
 
-def add_norm(norm: nn.LayerNorm, stream: Stream) -> tuple[Stream, Tensor]:
+def add_norm(norm: nn.LayerNorm, stream: Residual) -> tuple[Residual, Tensor]:
     """The stream with what was left open added, and its layer norm."""
     return ops.add_norm(stream, norm.weight, norm.bias, norm.eps)
 

@@ -15,7 +15,7 @@ from linearno.ops import (
     Segments,
     State,
     gather,
-    gather_on,
+    gather_with_passthrough,
     merge_ranks,
     scatter,
     self_attention,
@@ -110,7 +110,7 @@ class SliceAttention(nn.Module):
         Without a state the points of `h` are gathered; with one they only ask. Of packed points, with
         `segments`, states have an entry for each.
         """
-        x, h = self._first(h)
+        x, h = self._project(h)
         normaliser = None
         if state is None and self.key_stem is None:
             x, state = self._gather(x, h, segments)
@@ -125,12 +125,12 @@ class SliceAttention(nn.Module):
         """What the slices hold of the points of `h`, for others to ask."""
         return self._gather(self._split((self.key_stem or self.stem)(h)), h, segments)[1]
 
-    def part(self, h: Features) -> State:
+    def partial_state(self, h: Features) -> State:
         """What the slices hold of points that are a part of a mesh: parts merge exactly into the whole, which
-        `settle` makes the layer's state."""
-        return self._part(self._split((self.key_stem or self.stem)(h)), h)[1]
+        `finalize` makes the layer's state."""
+        return self._partial_state(self._split((self.key_stem or self.stem)(h)), h)[1]
 
-    def settle(self, whole: State) -> State:
+    def finalize(self, whole: State) -> State:
         """The state that points ask, from what was gathered of all of them (here): normalised and mixed."""
         whole = merge_ranks(whole)
         mean = slice_means if self.mix is None else self.mix.of_means
@@ -171,20 +171,20 @@ class SliceAttention(nn.Module):
             eps=self.eps,
         )
 
-    def _first(self, h: Tensor) -> tuple[Tensor, Tensor]:
+    def _project(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Features by head, and h for the second stem, if there is one."""
-        x, h = self.stem.on(h) if isinstance(self.stem, Linear) else (self.stem(h), h)
+        x, h = self.stem.with_passthrough(h) if isinstance(self.stem, Linear) else (self.stem(h), h)
         return self._split(x), h
 
     def _gather(self, x: Tensor, h: Tensor, segments: Segments | None) -> tuple[Tensor, State]:
-        x, whole = self._part(x, h, segments)
-        return x, self.settle(whole)
+        x, whole = self._partial_state(x, h, segments)
+        return x, self.finalize(whole)
 
-    def _part(self, x: Tensor, h: Tensor, segments: Segments | None = None) -> tuple[Tensor, State]:
+    def _partial_state(self, x: Tensor, h: Tensor, segments: Segments | None = None) -> tuple[Tensor, State]:
         value = None if self.value_stem is None else self._split(self.value_stem(h))
         project = None if self.value is None else self.value.weight.mT
         weight, scale, bias = self._key()
-        return gather_on(
+        return gather_with_passthrough(
             x,
             weight,
             scale,

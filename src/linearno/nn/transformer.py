@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from linearno.core.device import keep_freed_memory
 from linearno.core.errors import UserError
 from linearno.metrics.cost import Shape
-from linearno.nn.config import Unified
+from linearno.nn.config import ReferenceDistances
 from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition, unit_grid
 from linearno.nn.layers import GridConv, Linear, Mlp, add_into, add_norm, pointwise
 from linearno.nn.protocol import spec_of
@@ -25,8 +25,8 @@ from linearno.nn.rollout import roll_out
 from linearno.nn.slice_attention import SliceAttention
 from linearno.ops import Segments, State
 from linearno.ops.gather_scatter import by_segment
-from linearno.ops.layers import Stream, begin, norm_linear
-from linearno.ops.ragged import sizes_of, spread
+from linearno.ops.layers import Residual, begin, norm_linear
+from linearno.ops.ragged import expand_per_segment, sizes_of
 
 Coords = Float[Tensor, "B N X"]
 Inputs = Float[Tensor, "B N C_in"] | None
@@ -50,30 +50,30 @@ class Block(nn.Module):
         self.mlp = Mlp(width, mlp_ratio * width, width)
 
     def forward(
-        self, stream: Stream, state: State | None = None, segments: Segments | None = None
-    ) -> tuple[Stream, State]:
+        self, stream: Residual, state: State | None = None, segments: Segments | None = None
+    ) -> tuple[Residual, State]:
         stream, normed = add_norm(self.norm_attention, stream)
         x, state, normaliser = self.attention.encode(normed, state, segments)
         if torch.is_grad_enabled():
             scattered = self.attention.scatter(x, state, normaliser, segments)
-            stream, normed = add_norm(self.norm_mlp, self.attention.merge.join(stream, scattered))
-            return self.mlp.join(stream, normed), state
+            stream, normed = add_norm(self.norm_mlp, self.attention.merge.add_to(stream, scattered))
+            return self.mlp.add_to(stream, normed), state
 
         states = [state] if normaliser is None else [state, normaliser]
-        return Stream(by_segment(self._finish, segments, [stream.close(), x], states)), state
+        return Residual(by_segment(self._finish, segments, [stream.total(), x], states)), state
 
     def _finish(self, h: Tensor, x: Tensor, state: State, normaliser: State | None = None) -> Tensor:
         """The block's result at points of one mesh, from what it gathered; without gradients."""
 
         def finish(h: Tensor, x: Tensor) -> Tensor:
             h = add_into(self.attention.decode(x, state, normaliser), h)
-            return add_into(self.mlp(add_norm(self.norm_mlp, Stream(h))[1]), h)
+            return add_into(self.mlp(add_norm(self.norm_mlp, Residual(h))[1]), h)
 
         return pointwise(finish, h, x, in_place=True)
 
-    def part(self, h: Float[Tensor, "B N W"]) -> State:
-        """What the slices hold of points that are a part of a mesh; see `SliceAttention.part`."""
-        return self.attention.part(add_norm(self.norm_attention, Stream(h))[1])
+    def partial_state(self, h: Float[Tensor, "B N W"]) -> State:
+        """What the slices hold of points that are a part of a mesh; see `SliceAttention.partial_state`."""
+        return self.attention.partial_state(add_norm(self.norm_attention, Residual(h))[1])
 
 
 class Transformer(nn.Module, ABC):
@@ -107,23 +107,23 @@ class Transformer(nn.Module, ABC):
         """φ and ψ (B, H, N, M) of each layer in turn, for the question that `forward` takes."""
 
     def _run(
-        self, block: nn.Module, stream: Stream, state: State | None = None, segments: Segments | None = None
-    ) -> tuple[Stream, State]:
+        self, block: nn.Module, stream: Residual, state: State | None = None, segments: Segments | None = None
+    ) -> tuple[Residual, State]:
         if not (self.recompute and torch.is_grad_enabled()):
             return block(stream, state, segments)
         return checkpoint(block, stream, state, segments, use_reentrant=False, preserve_rng_state=False)
 
-    def _head(self, stream: Stream) -> Tensor:
+    def _head(self, stream: Residual) -> Tensor:
         """In the residual stream's own precision: the answer is rounded no further."""
         norm, head = self.norm, self.head
 
-        def answer(stream: Stream) -> Tensor:
+        def answer(stream: Residual) -> Tensor:
             return norm_linear(stream, norm.weight, norm.bias, norm.eps, head.weight, head.bias)
 
         with torch.autocast(stream.h.device.type, enabled=False):
             if torch.is_grad_enabled():
                 return answer(stream)
-            return pointwise(lambda h: answer(Stream(h)), stream.close())
+            return pointwise(lambda h: answer(Residual(h)), stream.total())
 
 
 class PointTransformer(Transformer):
@@ -151,7 +151,7 @@ class PointTransformer(Transformer):
         mlp_ratio: int,
         grid: tuple[int, ...] | None,
         time: bool,
-        unified: Unified | None,
+        unified: ReferenceDistances | None,
         attention: Callable[[], SliceAttention],
         always_placeholder: bool = False,
         init_conv: Callable[[Tensor], Tensor] | None = None,
@@ -230,15 +230,15 @@ class PointTransformer(Transformer):
             stream, _ = block(stream, state, segments)
         return self._head(stream)
 
-    def lifted(
+    def lift_features(
         self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
     ) -> Float[Tensor, "B N W"]:
         """The features before the first block: each point on its own."""
-        return self._lift(coords, inputs, time, positions).close()
+        return self._lift(coords, inputs, time, positions).total()
 
-    def answer(self, h: Float[Tensor, "B N W"]) -> Output:
+    def project_features(self, h: Float[Tensor, "B N W"]) -> Output:
         """The outputs from the features after the last block: each point on its own."""
-        return self._head(Stream(h))
+        return self._head(Residual(h))
 
     def rollout(
         self,
@@ -304,7 +304,7 @@ class PointTransformer(Transformer):
         time: Tensor | None,
         positions: Tensor | None,
         segments: Segments | None = None,
-    ) -> Stream:
+    ) -> Residual:
         if segments is not None:
             self._require_packed(coords, segments)
         place = self._place(coords, positions)
@@ -319,11 +319,11 @@ class PointTransformer(Transformer):
         if (time is None) != (self.time is None):
             raise UserError(f"this model takes {'no' if self.time is None else 'a'} time input")
         if self.time is None or time is None:
-            return Stream(h)
+            return Residual(h)
         when = self.time(time)
-        return Stream(h + (when if segments is None else spread(when, segments)))
+        return Residual(h + (when if segments is None else expand_per_segment(when, segments)))
 
-    def _measure_from(self, unified: Unified, coords: int, grid: tuple[int, ...] | None) -> None:
+    def _measure_from(self, unified: ReferenceDistances, coords: int, grid: tuple[int, ...] | None) -> None:
         axes = coords
         if unified.place == "grid":
             grid = require_grid(grid)

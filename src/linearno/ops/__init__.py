@@ -9,30 +9,30 @@ from linearno.ops.attention import (
     slice_means,
 )
 from linearno.ops.backend import Backend, backend
-from linearno.ops.gather_scatter import gather, gather_on, scatter
+from linearno.ops.gather_scatter import gather, gather_with_passthrough, scatter
 from linearno.ops.ragged import Segments
 from linearno.ops.reference import dense_linear_attention, slice_weights
-from linearno.ops.sharded import is_sharded, merge_ranks, of_all_ranks, sharded
+from linearno.ops.sharded import all_gather, is_sharded, merge_ranks, sharded
 from linearno.ops.state import Score, State, merge
-from linearno.ops.weight_cache import Casts
+from linearno.ops.weight_cache import WeightCache
 
 __all__ = [
     "Backend",
-    "Casts",
     "Phi",
     "Psi",
     "Score",
     "Segments",
     "State",
+    "WeightCache",
+    "all_gather",
     "backend",
     "dense_linear_attention",
     "gather",
-    "gather_on",
+    "gather_with_passthrough",
     "is_sharded",
     "linear_attention",
     "merge",
     "merge_ranks",
-    "of_all_ranks",
     "scatter",
     "self_attention",
     "self_attention_of_means",

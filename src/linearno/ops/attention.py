@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
-from linearno.ops.backend import computes_in, takes_kernel
+from linearno.ops.backend import compute_dtype, takes_kernel
 from linearno.ops.gather_scatter import gather, scatter
 from linearno.ops.ragged import Segments
 from linearno.ops.sharded import merge_ranks
@@ -45,7 +45,7 @@ def self_attention(
     if _mixes_by_kernel(slices, query):
         from linearno.ops.fused import FusedMix
 
-        narrow = computes_in(slices) == torch.bfloat16
+        narrow = compute_dtype(slices) == torch.bfloat16
         return FusedMix.apply(slices, None, None, query, key, value, 0.0, narrow)
     query, key, value = (weight.to(slices.dtype) for weight in (query, key, value))  # states may be wider
     scores = linear(slices, query) @ linear(slices, key).mT / math.sqrt(slices.shape[-1])
@@ -64,7 +64,7 @@ def self_attention_of_means(
     if psi == "sum" and eps and _mixes_by_kernel(state.value, query):
         from linearno.ops.fused import FusedMix
 
-        narrow = computes_in(state.value) == torch.bfloat16
+        narrow = compute_dtype(state.value) == torch.bfloat16
         return FusedMix.apply(state.value, state.sum, state.max, query, key, value, eps, narrow)
     return self_attention(slice_means(state, psi, eps), query, key, value)
 

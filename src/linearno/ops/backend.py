@@ -101,7 +101,7 @@ def _known(name: str) -> Backend:
     return cast(Backend, name)
 
 
-def computes_in(x: Tensor) -> torch.dtype:
+def compute_dtype(x: Tensor) -> torch.dtype:
     """The type in which products with `x` are taken: autocast's where it is on."""
     kind = x.device.type
     narrow = torch.is_autocast_enabled(kind) and x.dtype == torch.float32

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from linearno.ops.side_streams import Leaves, beside, is_late, join, note_use
-from linearno.ops.weight_cache import lent_inverse
+from linearno.ops.weight_cache import cached_inverse
 
 Maybe = Tensor | None
 
@@ -106,7 +106,7 @@ class FusedScatter(torch.autograd.Function):
 
 
 class FusedMix(torch.autograd.Function):
-    """Softmax attention among the slices of each head; `narrow`: the layers around it compute in bf16.
+    """Softmax attention among the slices of each head; `cast_weight`: the layers around it compute in bf16.
 
     With `total` and `top` the slices are those of a sum-norm whose denominator has `eps` added first.
     """
@@ -145,7 +145,7 @@ class FusedInverse(torch.autograd.Function):
 
         ctx.save_for_backward(t)
         ctx.bounds, ctx.leaves = (low, high), leaves
-        lent = lent_inverse(t, low, high)
+        lent = cached_inverse(t, low, high)
         return inverse_forward(t, low, high) if lent is None else lent.view_as(lent)
 
     @staticmethod

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from linearno.ops.convolve import convolve, weight_gradient
 from linearno.ops.side_streams import Leaves, beside, join, note_use
-from linearno.ops.weight_cache import narrow
+from linearno.ops.weight_cache import cast_weight
 
 Maybe = Tensor | None
 
@@ -80,8 +80,8 @@ class FusedBranch(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         from linearno.ops.triton.mlp_norm import branch_forward
 
-        rows, narrow1 = x.reshape(-1, x.shape[-1]), None if w1 is None else narrow(w1, x.dtype)
-        narrow2 = narrow(w2, x.dtype)
+        rows, narrow1 = x.reshape(-1, x.shape[-1]), None if w1 is None else cast_weight(w1, x.dtype)
+        narrow2 = cast_weight(w2, x.dtype)
         first = None if narrow1 is None or b1 is None else (narrow1, b1)
         total, left, out, moments, z = branch_forward(
             rows, h.reshape(-1, h.shape[-1]), _rows(rest, h), offset, gain, shift, eps, first, narrow2
@@ -173,7 +173,7 @@ class FusedMlp(torch.autograd.Function):
         from linearno.ops.triton import mlp
 
         rows = x.reshape(-1, x.shape[-1])
-        narrow1, narrow2 = narrow(w1, x.dtype), narrow(w2, kind)
+        narrow1, narrow2 = cast_weight(w1, x.dtype), cast_weight(w2, kind)
         keep = any(ctx.needs_input_grad)
         out, z = mlp.mlp_forward(rows, narrow1, b1, narrow2, b2, keep)
         ctx.save_for_backward(rows, narrow1, narrow2, z)
@@ -220,11 +220,11 @@ class FusedLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Maybe) -> tuple[Tensor, Tensor]:
-        small = narrow(weight, x.dtype)
+        small = cast_weight(weight, x.dtype)
         ctx.save_for_backward(x, small)
         ctx.leaves, ctx.biased = note_use(weight, bias), bias is not None
         ctx.set_materialize_grads(False)
-        return torch.nn.functional.linear(x, small, None if bias is None else narrow(bias, x.dtype)), x
+        return torch.nn.functional.linear(x, small, None if bias is None else cast_weight(bias, x.dtype)), x
 
     @staticmethod
     @once_differentiable
@@ -255,7 +255,7 @@ class FusedConv(torch.autograd.Function):
         from linearno.ops.triton.conv import add_bias_
 
         ctx.grid = grid
-        small = narrow(weight, x.dtype)
+        small = cast_weight(weight, x.dtype)
         ctx.save_for_backward(x, small)
         ctx.leaves = note_use(weight, bias)
         out = convolve(x, small, grid).contiguous()

@@ -18,10 +18,10 @@ from torch.utils.checkpoint import checkpoint
 from linearno.core.errors import UserError
 from linearno.ops.backend import takes_kernel
 from linearno.ops.chunked import BlockGather, BlockScatter, gather_whole, scatter_block
-from linearno.ops.ragged import Segments, apart, sizes_of
+from linearno.ops.ragged import Segments, sizes_of, split_segments
 from linearno.ops.side_streams import note_joint_use
 from linearno.ops.state import Bias, Points, Project, Scale, Score, State, Values, Weight
-from linearno.ops.weight_cache import lent_ones
+from linearno.ops.weight_cache import cached_ones
 
 MOST_SLICES, WIDEST_HEAD = 256, 64  # of the kernels
 
@@ -44,12 +44,12 @@ def gather(
     Transolver's softmax over M normalised by its sum over N: w / Σw = softmax_N(log w) for w = softmax_M.
     With `segments` each is gathered by itself: the state has an entry for each of them.
     """
-    return gather_on(
+    return gather_with_passthrough(
         x, weight, scale, bias=bias, value=value, project=project, score=score, segments=segments
     )[1]
 
 
-def gather_on(
+def gather_with_passthrough(
     x: Points,
     weight: Weight,
     scale: Scale | None = None,
@@ -76,10 +76,10 @@ def gather_on(
         state = State(*(part.view(*meshes, *part.shape[1:]) for part in (top, total, mean)))
         x, project = same.view(x.shape), None if inside is not None else project
     elif segments is not None:
-        values = [None] * (len(segments) - 1) if value is None else apart(value, segments)
+        values = [None] * (len(segments) - 1) if value is None else split_segments(value, segments)
         states = [
             gather(part, weight, scale, bias=bias, value=own, project=project, score=score)
-            for part, own in zip(apart(x, segments), values, strict=True)
+            for part, own in zip(split_segments(x, segments), values, strict=True)
         ]
         return x, State(*(torch.cat(parts) for parts in zip(*states, strict=True)))
     else:
@@ -154,7 +154,7 @@ def by_segment(
     own = [list(zip(*(part.split(1) for part in state), strict=True)) for state in states]
     if any(len(each) != len(segments) - 1 for each in own):
         raise UserError(f"the states are of {len(own[0])} meshes, the segments of {len(segments) - 1}")
-    parts = zip(*(apart(x, segments) for x in points), *own, strict=True)
+    parts = zip(*(split_segments(x, segments) for x in points), *own, strict=True)
     count = len(points)
     return torch.cat([function(*part[:count], *(State(*s) for s in part[count:])) for part in parts], dim=1)
 
@@ -200,7 +200,7 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def _scale(x: Tensor, scale: Tensor | None) -> Tensor:
-    return lent_ones(x, x.shape[-2]) if scale is None else scale.float().contiguous()
+    return cached_ones(x, x.shape[-2]) if scale is None else scale.float().contiguous()
 
 
 def _per_head(

@@ -36,12 +36,12 @@ def sizes_of(segments: Segments, points: int) -> list[int]:
     return sizes
 
 
-def apart(x: Shaped[Tensor, "1 T ..."], segments: Segments) -> tuple[Tensor, ...]:
+def split_segments(x: Shaped[Tensor, "1 T ..."], segments: Segments) -> tuple[Tensor, ...]:
     """The points of each segment by themselves, (1, N_i, …): views."""
     return x.split(sizes_of(segments, x.shape[1]), dim=1)
 
 
-def spread(x: Shaped[Tensor, "S 1 W"], segments: Segments) -> Shaped[Tensor, "1 T W"]:
+def expand_per_segment(x: Shaped[Tensor, "S 1 W"], segments: Segments) -> Shaped[Tensor, "1 T W"]:
     """What each segment has, at every point of it."""
     sizes = sizes_of(segments, int(segments[-1]))
     if len(sizes) != len(x):

@@ -46,7 +46,7 @@ def merge_ranks(state: State) -> State:
     return State(*_MergeRanks.apply(*state)) if is_sharded() else state
 
 
-def of_all_ranks(values: Float[Tensor, "*any"]) -> Float[Tensor, "R *any"]:
+def all_gather(values: Float[Tensor, "*any"]) -> Float[Tensor, "R *any"]:
     """The values of all processes. What is made of them, such as a norm, is the same number everywhere, and
     counts once: its gradient reaches the values of this process only, as it is."""
     return _OfAllRanks.apply(values)

@@ -134,7 +134,7 @@ def side_of(device: torch.device) -> Side:
 
 
 @contextmanager
-def weights_beside(device: torch.device) -> Iterator[None]:
+def overlap_weight_gradients(device: torch.device) -> Iterator[None]:
     """Around one forward and backward pass that starts without gradients: `beside` uses streams of its own.
 
     At the end all is done. Autograd calls `beside` from a thread of its own, so the block is noted at the

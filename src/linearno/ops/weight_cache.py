@@ -11,7 +11,7 @@ from torch import Tensor
 Bounds = tuple[float, float]
 
 
-class Casts:
+class WeightCache:
     """Copies of parameters in another type, brought up to date whenever they are lent out.
 
     Parameters that lie in one piece of memory are cast by one kernel. Inverses are made of those that were
@@ -26,8 +26,8 @@ class Casts:
         self._ones: dict[int, Tensor] = {}
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Inside the block `narrow` finds the copies. The originals must not change there."""
+    def activate(self) -> Iterator[None]:
+        """Inside the block `cast_weight` finds the copies. The originals must not change there."""
         places = [original.data_ptr() for original in self.originals]
         if places != self._places:
             self._places = places
@@ -84,10 +84,10 @@ class Casts:
             self._inverses |= {(key, bounds): inverse for key, inverse in zip(sources, inverses, strict=True)}
 
 
-_CASTS: ContextVar[Casts | None] = ContextVar("casts", default=None)
+_CASTS: ContextVar[WeightCache | None] = ContextVar("casts", default=None)
 
 
-def narrow(weight: Tensor, kind: torch.dtype) -> Tensor:
+def cast_weight(weight: Tensor, kind: torch.dtype) -> Tensor:
     """`weight` in the type `kind`: itself, the copy lent out where there is one, else a new one."""
     if weight.dtype == kind:
         return weight.detach()
@@ -96,13 +96,13 @@ def narrow(weight: Tensor, kind: torch.dtype) -> Tensor:
     return copy if copy is not None and copy.dtype == kind else weight.detach().to(kind)
 
 
-def lent_inverse(t: Tensor, low: float, high: float) -> Tensor | None:
+def cached_inverse(t: Tensor, low: float, high: float) -> Tensor | None:
     """1 / t clamped between the bounds, where it is lent out."""
     casts = _CASTS.get()
     return casts.inverse_of(t, (low, high)) if casts else None
 
 
-def lent_ones(like: Tensor, count: int) -> Tensor:
+def cached_ones(like: Tensor, count: int) -> Tensor:
     """So many, in float32: those lent out where there are some, else new ones."""
     casts = None if torch.compiler.is_compiling() else _CASTS.get()
     return casts.ones(count) if casts else like.new_ones(count, dtype=torch.float32)

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
 from linearno.nn.protocol import fused_parameters
-from linearno.ops.side_streams import weights_beside
+from linearno.ops.side_streams import overlap_weight_gradients
 from linearno.training.config import TrainingConfig
 from linearno.training.losses import Loss
 from linearno.training.optimizer import apply_gradients
@@ -45,7 +45,7 @@ def train_step(
     total = batches[0].targets.new_zeros(())
     for batch, of_batch in zip(batches, drawn or [None] * len(batches), strict=True):
         overlap = len(batches) == 1 and fused_parameters(model)
-        with weights_beside(total.device) if overlap else nullcontext():
+        with overlap_weight_gradients(total.device) if overlap else nullcontext():
             loss = loss_fn(*task.train(ask, batch, of_batch))
             if config.loss.reduction == "mean":
                 loss = loss * (batch.size / samples)

@@ -18,7 +18,7 @@ from linearno.data.point_sampling import draw_points, points_and_surface
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
 from linearno.nn.protocol import capturable
-from linearno.ops import Casts, sharded
+from linearno.ops import WeightCache, sharded
 from linearno.training import parallel
 from linearno.training.config import TrainingConfig
 from linearno.training.flat_adam import FlatAdam
@@ -83,7 +83,7 @@ class Engine:
             )
         self.stream = torch.cuda.Stream(state.device) if self.capture else None
         narrow = cuda and config.precision == "bf16"
-        self.casts = Casts(state.model.parameters(), torch.bfloat16) if narrow else None
+        self.weight_cache = WeightCache(state.model.parameters(), torch.bfloat16) if narrow else None
         self._recorded: dict[int, Recorded] = {}  # by the samples of a step
         self._layout: int | None = None  # of the optimizer's memory in those
         self._done: Counter[int] = Counter()
@@ -177,7 +177,7 @@ class Engine:
         own: list[Drawn] = [drawn] * len(batches)
         if drawn is not None and self.task.draws_each:
             own = list(parallel.shard_batch(drawn, self.among).parts(config.batch))
-        with self.casts.lent() if self.casts else nullcontext(), sharded(self.among.group):
+        with self.weight_cache.activate() if self.weight_cache else nullcontext(), sharded(self.among.group):
             return train_step(
                 state.model,
                 self.scaler,
@@ -198,7 +198,8 @@ class Engine:
             lambda: self._eager(index, drawn),
             stream=self.stream,
             pool=next(iter(self._recorded.values())).step.pool if self._recorded else None,
-            keep_alive=(self.state, self.scaler, self.data, self.loss, self.casts, index, drawn),  # no cycle
+            # these make no cycle
+            keep_alive=(self.state, self.scaler, self.data, self.loss, self.weight_cache, index, drawn),
         )
         self._layout = getattr(self.state.optimizer, "layout", None)
         log.info("the training step of %d samples is captured as a CUDA graph", len(index))

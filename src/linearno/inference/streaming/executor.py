@@ -21,7 +21,7 @@ from linearno.inference.streaming.storage import InMemory, OnDisk, Rows
 from linearno.nn.protocol import Streamable
 from linearno.nn.transformer import Block
 from linearno.ops import State, merge
-from linearno.ops.layers import Stream
+from linearno.ops.layers import Residual
 
 OnChunk = Callable[[int, int], None]  # points done and points to do, over all passes
 Ending = Callable[[Tensor], tuple[Tensor, ...]]  # of a pass, from the features of a chunk
@@ -72,7 +72,7 @@ class Passes:
                 self._tick(n)
             assert whole is not None
             self.ferry.finish()
-            states.append(block.attention.settle(whole))
+            states.append(block.attention.finalize(whole))
             if layer == 0:
                 _require_finite(states[0])
         return states
@@ -81,7 +81,7 @@ class Passes:
         """One pass: from states and features to outputs in physical units."""
 
         def end(h: Tensor) -> tuple[Tensor]:
-            fields = self.model.answer(h).to(self.dtype)
+            fields = self.model.project_features(h).to(self.dtype)
             return (fields if self.scaler is None else self.scaler.outputs.decode(fields),)
 
         for n, (fields,) in self._pass(mesh, len(self.blocks), states, end):
@@ -105,7 +105,7 @@ class Passes:
             of_blocks = [State(next(known), next(known), next(known)) for _ in range(first, layer)]
             h = self._lift(mesh, rows, next(known, None)) if lifts else rows[0].to(self.dtype)
             for block, state in zip(self.blocks[first:layer], of_blocks, strict=True):
-                h = block(Stream(h), state)[0].close()
+                h = block(Residual(h), state)[0].total()
             return end(h)
 
         key = (*self.kind, layer, lifts, tuple(part is None for part in mesh))
@@ -128,7 +128,7 @@ class Passes:
         assert coords is not None
         if self.scaler is not None:
             coords, inputs = self.scaler.coords.encode(coords), self.scaler.encode_inputs(inputs)
-        return self.model.lifted(coords, inputs, time=time, positions=positions)
+        return self.model.lift_features(coords, inputs, time=time, positions=positions)
 
     def _tick(self, n: slice) -> None:
         self.done += n.stop - n.start
@@ -137,7 +137,7 @@ class Passes:
 
 
 def _gathered(block: Block, h: Tensor) -> tuple[Tensor, ...]:
-    return h, *block.part(h)
+    return h, *block.partial_state(h)
 
 
 def _shelf(plan: Plan, width: int, device: torch.device) -> Rows | None:

@@ -24,7 +24,7 @@ from linearno.ops.triton.common import (
     tile_of,
 )
 from linearno.ops.triton.norm import AHEAD, add_rows, column_sums
-from linearno.ops.weight_cache import narrow
+from linearno.ops.weight_cache import cast_weight
 
 SLOPE = tl.constexpr(0.3275911 * 0.7071067811865476)  # of the series' variable
 STEEP = tl.constexpr(-0.5 * 1.4426950408889634)  # exp(−z²/2) as a power of two
@@ -243,7 +243,7 @@ def mlp_forward(
 def hidden_layer(x: Tensor, w: Tensor, b: Tensor, kind: torch.dtype, product: str) -> Tensor:
     """x wᵀ + b in the type `kind`: the library's product, unless x is of a wider type."""
     if x.dtype == kind:
-        return torch.addmm(narrow(b, kind), x, w.mT)
+        return torch.addmm(cast_weight(b, kind), x, w.mT)
     (rows, inputs), hidden = x.shape, len(w)
     large = inputs <= 128  # two tiles as large of wider rows would not fit
     tile = {"BR": 128 if large else 64, "BK": pad(inputs), "BJ": min(pad(hidden), 256 if large else 128)}
