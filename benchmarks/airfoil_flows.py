@@ -1,23 +1,22 @@
-"""What is told of the published Airfoil flows, measured on random ones of ours.
+"""Statistics of generated airfoil flows beside those reported of the published ones."""
 
-python -m benchmarks airfoil-flows [--airfoils 20] [--device cuda] [--out results]
-"""
-
-import argparse
-from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-import torch
+import typer
 from jaxtyping import Float
 from numpy import ndarray
 
-from benchmarks.records import new_record, write_record
+from benchmarks.cli.shared import OutOption, SeedOption, keep_record
+from benchmarks.records import new_record
+from linearno.cli.shared import DeviceOption, console
+from linearno.core.device import resolve_device
 from linearno.core.randomness import numpy_generator
 from linearno.solvers.airfoil import MACH, airfoil_samples
 from linearno.solvers.euler import GAMMA
 
 FAR = 20.0  # chords from the leading edge
-# by notes on the published files, github.com/duasob/omni_hc, docs/benchmarks/airfoil.md; None: not told
+# from notes on the published files, github.com/duasob/omni_hc, docs/benchmarks/airfoil.md; None: unknown
 PUBLISHED = {
     "share of supersonic nodes": "about 0.05",
     "largest Mach number": None,
@@ -30,50 +29,50 @@ PUBLISHED = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--airfoils", type=int, default=20)
-    parser.add_argument("--resolution", type=int, default=221, help="nodes along the C-grid")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="write the record into this folder")
-    options = parser.parse_args()
-    device, found = torch.device(options.device), []
-    for index in range(options.airfoils):
-        rngs = [numpy_generator(options.seed, index)]
-        flow = airfoil_samples(rngs, options.resolution, device)
-        found.append(facts(flow.X[0], flow.Y[0], flow.Q[0]))
-        print(f"airfoil {index}: {100 * found[-1][0]:.1f} % of the nodes supersonic", flush=True)
+def airfoil_flows(
+    airfoils: Annotated[int, typer.Option(min=1, help="random airfoils")] = 20,
+    resolution: Annotated[int, typer.Option(min=1, help="nodes along the C-grid")] = 221,
+    device: DeviceOption = "cpu",
+    seed: SeedOption = 0,
+    out: OutOption = None,
+) -> None:
+    """Compare random airfoil flows with what is known of the published ones.
+
+    Example:
+
+      python -m benchmarks airfoil-flows --airfoils 20 --device cuda --out results
+    """
+    where, found = resolve_device(device), []
+    for index in range(airfoils):
+        flow = airfoil_samples([numpy_generator(seed, index)], resolution, where)
+        found.append(statistics(flow.X[0], flow.Y[0], flow.Q[0]))
+        console.print(f"airfoil {index}: {100 * found[-1][0]:.1f} % of the nodes supersonic")
     values = np.array(found)
     rows = [
-        {"what": what, "published": told, "mean": mean, "least": least, "most": most}
-        for (what, told), mean, least, most in zip(
+        {"what": what, "published": published, "mean": mean, "least": least, "most": most}
+        for (what, published), mean, least, most in zip(
             PUBLISHED.items(), values.mean(0), values.min(0), values.max(0), strict=True
         )
     ]
     for row in rows:
-        told = row["published"] or "not told"
-        print(
-            f"{row['what']}: {row['mean']:.3g} ({row['least']:.3g} to {row['most']:.3g}); published: {told}"
-        )
-    if options.out:
-        record = new_record(
-            "solver/airfoil_flows",
-            rows[0]["mean"],
-            "of the nodes supersonic",
-            device=device,
-            seed=options.seed,
-            details={"airfoils": options.airfoils, "resolution": options.resolution, "rows": rows},
-        )
-        print(f"record: {write_record(options.out, record)}")
+        spread = f"{row['least']:.3g} to {row['most']:.3g}"
+        published = row["published"] or "unknown"
+        console.print(f"{row['what']}: {row['mean']:.3g} ({spread}); published: {published}")
+    record = new_record(
+        "solver/airfoil_flows",
+        rows[0]["mean"],
+        "of the nodes supersonic",
+        device=where,
+        seed=seed,
+        details={"airfoils": airfoils, "resolution": resolution, "rows": rows},
+    )
+    keep_record(record, out)
 
 
-def facts(
+def statistics(
     x: Float[ndarray, "I J"], y: Float[ndarray, "I J"], q: Float[ndarray, "5 I J"]
 ) -> tuple[float, ...]:
-    """Of one flow, in the order of `PUBLISHED`."""
+    """The statistics of one flow, in the order of `PUBLISHED`."""
     density, u, v, pressure, mach = q
     along = np.stack([np.gradient(x[:, 0]), np.gradient(y[:, 0])])
     tx, ty = along / np.linalg.norm(along, axis=0)
@@ -90,7 +89,3 @@ def facts(
             for field, at_rest in ((density, 1), (pressure, 1), (u, MACH * GAMMA**0.5))
         ),
     )
-
-
-if __name__ == "__main__":
-    main()

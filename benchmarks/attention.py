@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from benchmarks.plain_model import plain_attention
 from benchmarks.records import Record, new_record
-from benchmarks.timing import Ceilings, Contestant, Effort, Results, compete, graphed
+from benchmarks.timing import Candidate, Ceilings, Effort, Results, compete, graphed
 from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.core.provenance import package_version, versions
 from linearno.ops import linear_attention
@@ -43,7 +43,7 @@ SHAPES = {
 
 
 class Question(NamedTuple):
-    """What all contestants are given. Weights stay in float32, as a training keeps them."""
+    """What all candidates are given. Weights stay in float32, as a training keeps them."""
 
     x: Tensor  # B N H D
     w_query: Tensor  # D M
@@ -63,16 +63,16 @@ def bench_attention(
     effort: Effort | None = None,
     ceilings: Ceilings | None = None,
 ) -> Record:
-    """Time every contestant at `shape`; the record's value is ours in the first precision, in ms.
+    """Time every candidate at `shape`; the record's value is ours in the first precision, in ms.
 
     On CUDA ours and the write-ups run a second time as a replayed graph, and the graph of ours is the value
     where it can be captured. `compiled` adds the write-up through torch.compile.
     """
     torch.compiler.reset()  # a process that compiles many shapes would else fall back to eager in silence
-    entries: dict[str, Callable[[], Contestant]] = {}
+    entries: dict[str, Callable[[], Candidate]] = {}
     for precision in precisions:
         entries |= _entries(shape, device, precision, compiled=compiled)
-    eager, graph = (contestant_name(OURS, precisions[0], graph=graph) for graph in (False, True))
+    eager, graph = (candidate_name(OURS, precisions[0], graph=graph) for graph in (False, True))
     results = compete(entries, device, effort, required=eager)
     ours = graph if graph in results.times else eager
     value = results.times[ours].median
@@ -94,7 +94,7 @@ def bench_attention(
     )
 
 
-def contestant_name(who: str, precision: Precision, *, compiled: bool = False, graph: bool = False) -> str:
+def candidate_name(who: str, precision: Precision, *, compiled: bool = False, graph: bool = False) -> str:
     return ", ".join([who, precision, *["compiled"] * compiled, *["graph"] * graph])
 
 
@@ -158,8 +158,8 @@ def disagreement(shape: AttentionShape, device: torch.device, precision: Precisi
 
 def _entries(
     shape: AttentionShape, device: torch.device, precision: Precision, *, compiled: bool
-) -> Iterator[tuple[str, Callable[[], Contestant]]]:
-    """Name and builder of each contestant in one precision."""
+) -> Iterator[tuple[str, Callable[[], Candidate]]]:
+    """Name and builder of each candidate in one precision."""
     asked = question(shape, device, precision)
     compile_plain = cache(lambda: torch.compile(plain_attention, dynamic=False))
     kinds: list[tuple[str, bool, Callable[[], Callable[[Question], Tensor]]]] = [
@@ -171,17 +171,17 @@ def _entries(
     kinds.append(("PhysicsNeMo", False, partial(physicsnemo_attention, shape, device)))
     for who, through_compiler, make in kinds:
         for graph in (False, True) if device.type == "cuda" else (False,):
-            name = contestant_name(who, precision, compiled=through_compiler, graph=graph)
-            yield name, partial(_contestant, make, asked, device, precision, graph)
+            name = candidate_name(who, precision, compiled=through_compiler, graph=graph)
+            yield name, partial(_candidate, make, asked, device, precision, graph)
 
 
-def _contestant(
+def _candidate(
     make: Callable[[], Callable[[Question], Tensor]],
     asked: Question,
     device: torch.device,
     precision: Precision,
     graph: bool,
-) -> Contestant:
+) -> Candidate:
     set_matmul_precision(precision)  # a graph is captured here and now
     attend, cotangent = make(), torch.ones_like(asked.x)
 
@@ -190,7 +190,7 @@ def _contestant(
             out = attend(asked)
         torch.autograd.grad(out, asked, cotangent.to(out.dtype), allow_unused=True)
 
-    return Contestant(graphed(work, device) if graph else work, precision, replay=graph)
+    return Candidate(graphed(work, device) if graph else work, precision, replay=graph)
 
 
 def physicsnemo_attention(shape: AttentionShape, device: torch.device) -> Callable[[Question], Tensor]:

@@ -1,78 +1,73 @@
-"""How long a benchmark's whole set takes, through the solver and onto the disk.
+"""Time to generate a benchmark's whole set, including writing it."""
 
-python -m benchmarks generation darcy [--workers 2] [--device cuda] [--out results]
-"""
-
-import argparse
-import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Annotated, Any
 
 import torch
+import typer
 
-from benchmarks.records import new_record, write_record
+from benchmarks.cli.shared import OutOption, keep_record
+from benchmarks.records import new_record
+from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
 from linearno.core.atomic_io import read_json
+from linearno.core.errors import UserError
 from linearno.data import DATASETS
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("name", choices=[name for name in DATASETS if DATASETS[name].generate])
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--train", type=int, help="samples to train on; the protocol's by default")
-    parser.add_argument("--test", type=int, help="samples to test on; the protocol's by default")
-    parser.add_argument("--resolution", type=int, help="as published by default")
-    parser.add_argument("--scheme", help="of the solver; its usual one by default")
-    parser.add_argument("--out", type=Path, help="write the record into this folder")
-    parser.add_argument("--keep", type=Path, help="an empty folder for the set; it is thrown away by default")
-    parser.add_argument("--id", help="the record's; generate/NAME by default, on a GPU generate/NAME_device")
-    options = parser.parse_args()
-    if options.keep and options.keep.exists() and any(options.keep.iterdir()):
-        parser.error(f"{options.keep} is not empty: a set is timed as a whole; remove it or keep elsewhere")
-    benchmark = DATASETS[options.name]
-    assert benchmark.generate is not None
-    asked = {split: getattr(options, split) for split in ("train", "test") if getattr(options, split)}
-    settings = {
-        "sizes": benchmark.config.make({}).sizes | asked,
-        "resolution": options.resolution or benchmark.resolution,
-        "seed": 0,
-        "workers": options.workers,
-        "device": options.device,
-        "scheme": options.scheme,
-    }
-    samples, done, began = sum(settings["sizes"].values()), 0, time.perf_counter()
+def generation(
+    name: Annotated[
+        str, typer.Argument(help="a benchmark with a solver", autocompletion=lambda: list(DATASETS))
+    ],
+    workers: Annotated[int, typer.Option(min=1, help="processes on a CPU")] = 2,
+    device: DeviceOption = "cpu",
+    train: Annotated[int | None, typer.Option(min=1, help="samples; as published by default")] = None,
+    test: Annotated[int | None, typer.Option(min=1, help="samples; as published by default")] = None,
+    resolution: Annotated[int | None, typer.Option(min=1, help="as published by default")] = None,
+    scheme: Annotated[str | None, typer.Option(help="of the solver; the usual one by default")] = None,
+    keep: Annotated[Path | None, typer.Option(help="empty folder for the set; deleted by default")] = None,
+    id: Annotated[
+        str | None,
+        typer.Option(help="of the record; generate/NAME by default, generate/NAME_device on a GPU"),
+    ] = None,
+    out: OutOption = None,
+) -> None:
+    """Time the generation of a benchmark's whole set.
 
-    def tick(more: int) -> None:
-        nonlocal done
-        done += more
-        took = time.perf_counter() - began
-        print(f"\r{done} of {samples} samples, {took:.0f} s ", end="", file=sys.stderr, flush=True)
+    Example:
 
-    with tempfile.TemporaryDirectory(dir=".") as temporary:
-        folder = options.keep or Path(temporary)
-        benchmark.generate(folder, **settings, tick=tick)
-        seconds = time.perf_counter() - began
-        card = read_json(folder / "card.json", how="")
-    print(file=sys.stderr)
-    how = f"{options.workers} workers" if options.device == "cpu" else card["device"]
-    print(f"{samples} samples in {seconds:.1f} s with {how}: {samples / seconds:.1f}/s")
-    if options.out:
-        details = settings | {"device": card["device"], "seconds": seconds, "files": card["files"]}
-        usual = f"generate/{options.name}" + ("" if options.device == "cpu" else "_device")
+      python -m benchmarks generation darcy --workers 2 --out results
+    """
+    with user_errors():
+        if keep and keep.exists() and any(keep.iterdir()):
+            raise UserError(f"{keep} is not empty: a set is timed as a whole; remove it or keep elsewhere")
+        benchmark = DATASETS[name]
+        if benchmark.generate is None:
+            raise UserError(f"{name} has no solver")
+        given = {split: count for split, count in (("train", train), ("test", test)) if count}
+        settings: dict[str, Any] = {
+            "sizes": benchmark.config.make({}).sizes | given,
+            "resolution": resolution or benchmark.resolution,
+            "seed": 0,
+            "workers": workers,
+            "device": device,
+            "scheme": scheme,
+        }
+        samples, began = sum(settings["sizes"].values()), time.perf_counter()
+        with tempfile.TemporaryDirectory(dir=".") as temporary, progress_bar(name, samples) as advance:
+            folder = keep or Path(temporary)
+            benchmark.generate(folder, **settings, tick=advance)
+            seconds = time.perf_counter() - began
+            card = read_json(folder / "card.json", how="")
+        how = f"{workers} workers" if device == "cpu" else card["device"]
+        console.print(f"{samples} samples in {seconds:.1f} s with {how}: {samples / seconds:.1f}/s")
         record = new_record(
-            options.id or usual,
+            id or f"generate/{name}" + ("" if device == "cpu" else "_device"),
             seconds,
             "s",
-            device=torch.device(options.device),
-            seed=settings["seed"],
-            details=details,
+            device=torch.device(device),
+            seed=0,
+            details=settings | {"device": card["device"], "seconds": seconds, "files": card["files"]},
         )
-        print(f"record: {write_record(options.out, record)}")
-
-
-if __name__ == "__main__":
-    main()
+        keep_record(record, out)

@@ -1,21 +1,19 @@
-"""Make records that need a GPU, one after another. Stopped, or out of time, the same command goes on.
+"""Records that need a GPU, measured one after another."""
 
-python -m benchmarks gpu-records                                   what can be asked for
-python -m benchmarks gpu-records train/ns/transolver train/burgers20/linearno --seconds 3000 --out mine
-
-A record that is there is not made again. A training makes its data first, where they are not there; data lie
-in data/, runs in runs/. A set whose time is recorded is made in one piece, into an empty folder.
-"""
-
-import argparse
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Annotated
 
-LINEARNO = [sys.executable, "-m", "linearno"]
-OUT_OF_TIME = 75  # the exit code of a try that is worth another one
+import typer
+
+from linearno.cli.shared import user_errors
+from linearno.core.errors import UserError, did_you_mean
+
+LINEARNO, BENCHMARKS = ([sys.executable, "-m", name] for name in ("linearno", "benchmarks"))
+EXIT_OUT_OF_TIME = 75
 GENERATED = {
     "airfoil": [],
     "ns": [],
@@ -35,9 +33,9 @@ TRAINED = {
     "plasticity/linearno": ["training.epochs=108"],
     "plasticity/linearno-mended": ["training.epochs=108", "data.coords=aligned", "data.die=aligned"],
 }
-RECIPES = {"plasticity/linearno-mended": "plasticity/linearno"}  # where the record has another name
+RECIPES = {"plasticity/linearno-mended": "plasticity/linearno"}  # of records with another name
 STEPS = ("airfoil", "darcy", "elasticity", "million", "ns", "pipe")
-COMPILED = "darcy"  # the step that is also timed beside torch.compile, which takes minutes
+COMPILED_SHAPE = "darcy"  # also timed beside torch.compile, which takes minutes
 KNOWN = (
     [f"generate/{name}" for name in GENERATED]
     + [f"train/{recipe}" for recipe in TRAINED]
@@ -45,50 +43,63 @@ KNOWN = (
 )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("records", nargs="*", help="their ids, in the order in which they are made")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
-    parser.add_argument("--out", type=Path, default=Path("results"), help="records that are there stay")
-    options = parser.parse_args()
-    if unknown := [record for record in options.records if record not in KNOWN]:
-        parser.error(f"{', '.join(unknown)}: not known; run it without arguments for a list")
-    if not options.records:
-        print("\n".join(KNOWN))
-    until = time.monotonic() + options.seconds
-    for record in options.records:
-        if (options.out / f"{record}.json").exists():
-            print(f"{record}: there", flush=True)
-            continue
-        for command in commands_of(record, options.out):
-            print(f"{record}: {' '.join(command[1:])}", flush=True)
-            if code := run(command, until):
-                return code
-    return 0
+def gpu_records(
+    records: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="ids, in the order of measurement; none: list them", autocompletion=lambda: KNOWN
+        ),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0, help="stop after this time")] = float("inf"),
+    out: Annotated[Path, typer.Option(help="folder of the records; existing ones are kept")] = Path(
+        "results"
+    ),
+) -> None:
+    """Measure records that need a GPU, one after another; the same command resumes.
+
+    A training generates its data first if they are absent; data lie in data/, runs in runs/. A set whose time
+    is recorded is generated in one piece, into an empty folder.
+
+    Examples:
+
+      python -m benchmarks gpu-records
+      python -m benchmarks gpu-records train/ns/transolver --out mine
+    """
+    with user_errors():
+        if unknown := [record for record in records or [] if record not in KNOWN]:
+            raise UserError(f"unknown record {unknown[0]}; {did_you_mean(unknown[0], KNOWN)}")
+        if not records:
+            typer.echo("\n".join(KNOWN))
+        until = time.monotonic() + seconds
+        for record in records or []:
+            if (out / f"{record}.json").exists():
+                typer.echo(f"{record}: exists")
+                continue
+            for command in commands_of(record, out):
+                typer.echo(f"{record}: {' '.join(command[1:])}")
+                if code := run(command, until):
+                    raise typer.Exit(code)
 
 
 def commands_of(record: str, out: Path) -> list[list[str]]:
     kind, name = record.split("/", 1)
     if kind == "generate":
-        script, folder = str(Path(__file__).with_name("generation.py")), f"data/{name}"
-        options = ["--device", "cuda", "--keep", folder, "--id", record, "--out", str(out)]
-        return [[sys.executable, script, name, *GENERATED[name], *options]]
+        options = ["--device", "cuda", "--keep", f"data/{name}", "--id", record, "--out", str(out)]
+        return [[*BENCHMARKS, "generation", name, *GENERATED[name], *options]]
     if kind == "bench":
         shape = name.split("/")[-1]
-        options = [] if shape == COMPILED else ["--no-compile"]
-        return [[*LINEARNO, "bench", "step", "--shape", shape, *options, "--out", str(out)]]
+        options = [] if shape == COMPILED_SHAPE else ["--no-compile"]
+        return [[*BENCHMARKS, "step", "--shape", shape, *options, "--out", str(out)]]
     data = name.split("/")[0].rstrip("0123456789")
     changes = [word for change in TRAINED[name] for word in ("--set", change)]
     run = ["--run", f"runs/{name.replace('/', '-')}", "--out", str(out)]
     make = [*LINEARNO, "data", "generate", data, "--full", *GENERATED.get(data, [])]
-    train = [*LINEARNO, "bench", "train", RECIPES.get(name, name), *changes, "--id", record, *run]
+    train = [*BENCHMARKS, "train", RECIPES.get(name, name), *changes, "--id", record, *run]
     return [train] if Path("data", data, "card.json").exists() else [make, train]
 
 
 def run(command: list[str], until: float) -> int:
-    """The exit code; at the end of the time the command is asked to stop, which keeps what it has done."""
+    """Run a command and return its exit code; after `until` it is stopped, which keeps its results."""
     child = subprocess.Popen(command)
     try:
         left = until - time.monotonic()
@@ -96,11 +107,7 @@ def run(command: list[str], until: float) -> int:
     except subprocess.TimeoutExpired:
         child.send_signal(signal.SIGTERM)
         child.wait()
-        return OUT_OF_TIME
+        return EXIT_OUT_OF_TIME
     except KeyboardInterrupt:
-        child.wait()  # it has heard it too
+        child.wait()  # the terminal interrupts it too
         return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""How far the schemes of the Navier–Stokes solver are from the truth and from each other, and their cost."""
+"""Errors and cost of the schemes of the Navier–Stokes solver."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -17,13 +17,13 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Candidate:
     """A scheme with its step on a grid in a precision."""
 
     scheme: str
     resolution: int
     dtype: str = "float32"
-    steps: int | None = None  # in a unit of time; the scheme's own by default
+    steps: int | None = None  # per unit of time; the scheme's default if None
 
     @property
     def dt(self) -> float:
@@ -41,7 +41,7 @@ def resample(w: Float[Tensor, "B K K"], size: int) -> Float[Tensor, "B k k"]:
     return irfft2(new, s=(size, size)) * (size / old) ** 2
 
 
-def solve(one: Contestant, w: Float[Tensor, "B K K"], frames: int) -> Float[Tensor, "B k k T"]:
+def solve(one: Candidate, w: Float[Tensor, "B K K"], frames: int) -> Float[Tensor, "B k k T"]:
     """Its frames of the benchmark's flow from `w`, in float64."""
     dtype = DTYPES[one.dtype]
     start = w if one.resolution == w.shape[-1] else resample(w, one.resolution)
@@ -53,9 +53,9 @@ def solve(one: Contestant, w: Float[Tensor, "B K K"], frames: int) -> Float[Tens
 
 
 def compare_schemes(
-    w: Float[Tensor, "B K K"], frames: int, truth: Contestant, others: Sequence[Contestant], *, points: int
+    w: Float[Tensor, "B K K"], frames: int, truth: Candidate, others: Sequence[Candidate], *, points: int
 ) -> Iterator[dict[str, Any]]:
-    """A row for each contestant: seconds, and relative L2 errors at each frame on `points` a side.
+    """A row for each candidate: seconds, and relative L2 errors at each frame on `points` a side.
 
     `error` is against the truth and `from_first` against the first of the others: lists, a mean over the
     samples for each frame.

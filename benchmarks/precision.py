@@ -1,48 +1,52 @@
-"""Does a narrower arithmetic cost accuracy? A recipe with a short schedule, each precision with each seed.
+"""Cost of a narrower arithmetic in accuracy."""
 
-python -m benchmarks precision darcy/linearno [--epochs 100] [--seeds 0 1] [--out results]
-
-Runs that are finished are only read, and a stopped one goes on: the same command may be given again.
-"""
-
-import argparse
 from pathlib import Path
+from typing import Annotated
 
-from benchmarks.records import write_record
+import typer
+
+from benchmarks.cli.shared import OutOption, SetOption, keep_record
 from benchmarks.run_records import record_of_precisions
+from linearno.cli.shared import DeviceOption, console, user_errors
 from linearno.core.config import override
 from linearno.core.device import resolve_device
 from linearno.experiment import run
 from linearno.recipes import RECIPES
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("recipe", choices=list(RECIPES))
-    parser.add_argument("--epochs", type=int, default=100)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--precisions", nargs="+", default=["bf16", "tf32"], help="the first is the record's")
-    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", dest="changes")
-    parser.add_argument("--runs", type=Path, default=Path("runs/precision"))
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, help="write the record into this folder")
-    options = parser.parse_args()
-    folders = []
-    for seed in options.seeds:
-        for precision in options.precisions:
-            short = [f"training.epochs={options.epochs}", f"training.precision={precision}", f"seed={seed}"]
-            config = override(RECIPES[options.recipe](), [*options.changes, *short])
-            folder = options.runs / f"{options.recipe.replace('/', '-')}-{precision}-{seed}"
-            metrics = run(config, folder, resolve_device(options.device))
-            print(f"{precision}, seed {seed}: {metrics[metrics['metric']]['mean']:.5f}")
-            folders.append(folder)
-    record = record_of_precisions(folders)
-    print(f"{options.precisions[0]} has {record.value:.3f} times the error of {options.precisions[1]}")
-    if options.out:
-        print(f"record: {write_record(options.out, record)}")
+def precision(
+    recipe: Annotated[str, typer.Argument(help="a recipe", autocompletion=lambda: list(RECIPES))],
+    epochs: Annotated[int, typer.Option(min=1, help="of each run")] = 100,
+    seeds: Annotated[
+        list[int] | None, typer.Option("--seed", help="may be repeated; 0 and 1 by default")
+    ] = None,
+    precisions: Annotated[
+        list[str] | None,
+        typer.Option("--precision", help="given twice: the record compares the first with the second"),
+    ] = None,
+    set_: SetOption = None,
+    runs: Annotated[Path, typer.Option(help="folder of the runs")] = Path("runs/precision"),
+    device: DeviceOption = "auto",
+    out: OutOption = None,
+) -> None:
+    """Train a recipe with a short schedule in two precisions, bf16 and tf32 by default, and compare errors.
 
+    Finished runs are only read and stopped ones resume, so the same command may be given again.
 
-if __name__ == "__main__":
-    main()
+    Example:
+
+      python -m benchmarks precision darcy/linearno --epochs 100 --out results
+    """
+    with user_errors():
+        first, second = precisions or ["bf16", "tf32"]
+        folders = []
+        for seed in seeds or [0, 1]:
+            for each in (first, second):
+                short = [f"training.epochs={epochs}", f"training.precision={each}", f"seed={seed}"]
+                config = override(RECIPES[recipe](), [*(set_ or []), *short])
+                folders.append(runs / f"{recipe.replace('/', '-')}-{each}-{seed}")
+                metrics = run(config, folders[-1], resolve_device(device))
+                console.print(f"{each}, seed {seed}: {metrics[metrics['metric']]['mean']:.5f}")
+        record = record_of_precisions(folders)
+        console.print(f"error of {first} / error of {second}: {record.value:.3f}")
+        keep_record(record, out)

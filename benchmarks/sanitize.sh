@@ -30,7 +30,7 @@ graphs() {
 
 step() {
     for tool in memcheck racecheck; do
-        $SANITIZER --tool $tool $OPTIONS "$PYTHON" -m python -m benchmarks step --shape elasticity --repeats 2
+        $SANITIZER --tool $tool $OPTIONS "$PYTHON" -m benchmarks step --shape elasticity --repeats 2
     done
 }
 

@@ -8,11 +8,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from benchmarks.attention import OURS, contestant_name, of_ceilings, others
+from benchmarks.attention import OURS, candidate_name, of_ceilings, others
 from benchmarks.kernel_times import parts_us
 from benchmarks.plain_model import plain_twin
 from benchmarks.records import Record, new_record
-from benchmarks.timing import Ceilings, Contestant, Effort, Work, compete, graphed
+from benchmarks.timing import Candidate, Ceilings, Effort, Work, compete, graphed
 from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.data import Batch, FieldData, FieldSpec, Scaler
 from linearno.models import build_model
@@ -67,13 +67,13 @@ def bench_step(
     effort: Effort | None = None,
     ceilings: Ceilings | None = None,
 ) -> Record:
-    """Time one step of every contestant; the record's value is ours in the first precision, in ms.
+    """Time one step of every candidate; the record's value is ours in the first precision, in ms.
 
     The write-up runs as a textbook has it (fp32, AdamW), and with `compiled` in each of `precisions` through
     torch.compile with a fused AdamW; on CUDA the latter also as a replayed graph.
     """
     torch.compiler.reset()  # a process that compiles many shapes would else fall back to eager in silence
-    ours = contestant_name(OURS, precisions[0])
+    ours = candidate_name(OURS, precisions[0])
     entries = dict(_entries(case, device, precisions, compiled=compiled))
     results = compete(entries, device, effort, required=ours)
     value = results.times[ours].median
@@ -166,32 +166,32 @@ def disagreement(case: StepCase, device: torch.device) -> float:
 
 def _entries(
     case: StepCase, device: torch.device, precisions: Sequence[Precision], *, compiled: bool
-) -> Iterator[tuple[str, Callable[[], Contestant]]]:
-    """Name and builder of each contestant."""
+) -> Iterator[tuple[str, Callable[[], Candidate]]]:
+    """Name and builder of each candidate."""
     for precision in precisions:
-        yield contestant_name(OURS, precision), partial(_ours, case, device, precision)
+        yield candidate_name(OURS, precision), partial(_ours, case, device, precision)
     if not case.alone:
-        yield contestant_name("plain", "fp32"), partial(_plain, case, device, "fp32")
+        yield candidate_name("plain", "fp32"), partial(_plain, case, device, "fp32")
     if case.alone or not compiled:
         return
     for precision in precisions:
         for graph in (False, True) if device.type == "cuda" else (False,):
-            name = contestant_name("plain", precision, compiled=True, graph=graph)
+            name = candidate_name("plain", precision, compiled=True, graph=graph)
             yield name, partial(_plain, case, device, precision, compiled=True, graph=graph)
 
 
-def _ours(case: StepCase, device: torch.device, precision: Precision) -> Contestant:
+def _ours(case: StepCase, device: torch.device, precision: Precision) -> Candidate:
     set_matmul_precision(precision)
     work = our_step(case, device, precision)
     if device.type != "cuda" or not case.training.capture:
-        return Contestant(work, precision)
+        return Candidate(work, precision)
     eager = our_step(case, device, precision, capture=False)
-    return Contestant(work, precision, replay=True, eager=eager)
+    return Candidate(work, precision, replay=True, eager=eager)
 
 
 def _plain(
     case: StepCase, device: torch.device, precision: Precision, *, compiled: bool = False, graph: bool = False
-) -> Contestant:
+) -> Candidate:
     set_matmul_precision(precision)  # a graph is captured here and now
     work = plain_step(case, device, precision, compiled=compiled, graph=graph)
-    return Contestant(work, precision, replay=graph)
+    return Candidate(work, precision, replay=graph)

@@ -6,8 +6,8 @@ from benchmarks.records import Record
 
 
 def times_table(record: Record) -> Table:
-    """Every contestant of a `bench attention` or `bench step` record: the fastest is not always ours."""
-    table = Table("contestant", title=record.id, title_justify="left", box=None, pad_edge=False)
+    """Every candidate of a `bench attention` or `bench step` record: the fastest is not always ours."""
+    table = Table("candidate", title=record.id, title_justify="left", box=None, pad_edge=False)
     for column in ("median ms", "quartiles", "peak MiB", "against ours"):
         table.add_column(column, justify="right")
     details = record.details

@@ -18,7 +18,7 @@ Work = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Candidate:
     """Something to time, and the matrix precision that it runs under.
 
     A replayed graph keeps its memory from the capture on, so a replay tells nothing of it: `replay` is true,
@@ -65,10 +65,10 @@ class Timing:
 
 @dataclass
 class Results:
-    """What each contestant took, by name; `absent` says why one could not run."""
+    """What each candidate took, by name; `absent` says why one could not run."""
 
     times: dict[str, Timing] = field(default_factory=dict)
-    ready: dict[str, Contestant] = field(default_factory=dict)
+    ready: dict[str, Candidate] = field(default_factory=dict)
     peak_mib: dict[str, float | None] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
 
@@ -78,15 +78,15 @@ class Results:
 
 
 def compete(
-    entries: Mapping[str, Callable[[], Contestant]],
+    entries: Mapping[str, Callable[[], Candidate]],
     device: torch.device,
     effort: Effort | None = None,
     *,
     required: str | None = None,
 ) -> Results:
-    """Build each contestant, then time them in turn, so that a drifting clock meets them all alike.
+    """Build each candidate, then time them in turn, so that a drifting clock meets them all alike.
 
-    A contestant that cannot be built or warmed up (no compiler, no capture, too little memory) is named with
+    A candidate that cannot be built or warmed up (no compiler, no capture, too little memory) is named with
     its reason, and the others go on; only the `required` one raises.
     """
     effort = effort or Effort.usual(device)
@@ -94,31 +94,31 @@ def compete(
     ready = results.ready
     for name, build in entries.items():
         try:
-            contestant = build()
-            results.peak_mib[name] = _warm_up(contestant, device, effort)
-            ready[name] = contestant
+            candidate = build()
+            results.peak_mib[name] = _warm_up(candidate, device, effort)
+            ready[name] = candidate
         except Exception as error:  # a compiler or a driver may raise anything
             if name == required:
                 raise
             results.absent[name] = _reason(error)
     samples: dict[str, list[float]] = {name: [] for name in ready}
     for _ in range(effort.rounds):
-        for name, contestant in ready.items():
-            set_matmul_precision(contestant.precision)
-            samples[name] += times_ms(contestant.work, device, effort.repeats)
+        for name, candidate in ready.items():
+            set_matmul_precision(candidate.precision)
+            samples[name] += times_ms(candidate.work, device, effort.repeats)
     set_matmul_precision("fp32")
     results.times = {name: Timing.of(times) for name, times in samples.items()}
     return results
 
 
-def _warm_up(contestant: Contestant, device: torch.device, effort: Effort) -> float | None:
-    set_matmul_precision(contestant.precision)
+def _warm_up(candidate: Candidate, device: torch.device, effort: Effort) -> float | None:
+    set_matmul_precision(candidate.precision)
     for _ in range(effort.warmup):
-        contestant.work()
-    if contestant.eager is not None:
-        contestant.eager()
-        return peak_mib(contestant.eager, device)
-    return None if contestant.replay else peak_mib(contestant.work, device)
+        candidate.work()
+    if candidate.eager is not None:
+        candidate.eager()
+        return peak_mib(candidate.eager, device)
+    return None if candidate.replay else peak_mib(candidate.work, device)
 
 
 def _reason(error: Exception) -> str:
@@ -150,7 +150,7 @@ def _clocked_ms(work: Work) -> float:
 def peak_mib(work: Work, device: torch.device) -> float | None:
     """How far the memory in use on a CUDA device rises above its present level during `work`; None elsewhere.
 
-    What was there before (weights, inputs, moments, other contestants) does not count.
+    What was there before (weights, inputs, moments, other candidates) does not count.
     """
     if device.type != "cuda":
         return None

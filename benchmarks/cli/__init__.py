@@ -2,20 +2,53 @@
 
 import typer
 
-from benchmarks.cli import bench, reproduce, results, scale
+from linearno.cli.lazy import SETTINGS, LazyGroup, Verb
+
+VERBS = {
+    "Speed": {
+        "attention": Verb("cli.bench:attention", "Time one attention layer"),
+        "step": Verb("cli.bench:step", "Time a training step of LinearNO"),
+        "step-check": Verb("step_check:step_check", "Compare step times with reference times"),
+        "scale": Verb("cli.scale:scale", "Measure large meshes"),
+        "darcy-cpu": Verb("darcy_cpu:darcy_cpu", "Compare with plain PyTorch on a CPU"),
+    },
+    "Accuracy": {
+        "train": Verb("cli.bench:train", "Train a recipe and record its test error"),
+        "precision": Verb("precision:precision", "Compare the errors of two precisions"),
+        "forging-errors": Verb("forging_errors:forging_errors", "Split the error on Plasticity"),
+        "efficiency": Verb("cli.reproduce:efficiency", "Count parameters and FLOPs"),
+        "theorem1": Verb("cli.reproduce:theorem1", "Measure the rate of Theorem 1"),
+    },
+    "Solvers": {
+        "generation": Verb("generation:generation", "Time the generation of a set"),
+        "navier-stokes-schemes": Verb(
+            "navier_stokes_schemes:navier_stokes_schemes", "Compare schemes and grids"
+        ),
+        "airfoil-flows": Verb("airfoil_flows:airfoil_flows", "Compare flows with the published ones"),
+        "forging-meshes": Verb("forging_meshes:forging_meshes", "Compare forgings on finer meshes"),
+    },
+    "Records": {
+        "results": Verb("cli.results:results", "List the records, or write the tables of the docs"),
+        "gpu-records": Verb("gpu_records:gpu_records", "Measure records that need a GPU"),
+    },
+}
+
+
+class Verbs(LazyGroup):
+    package, sections = "benchmarks", VERBS
+
 
 app = typer.Typer(
     name="python -m benchmarks",
+    cls=Verbs,
     help="Measure speed, memory and accuracy, and write the tables of README.md and docs/.\n\n"
-    "With --out results every measurement becomes a record; `results` lists them.",
+    "With `--out results` every measurement becomes a record; `results` lists them.",
+    add_completion=False,
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **SETTINGS,
 )
-app.command()(bench.attention)
-app.command()(bench.step)
-app.command()(bench.train)
-app.command()(scale.scale)
-app.command()(reproduce.efficiency)
-app.command()(reproduce.theorem1)
-app.command()(results.results)
+
+
+@app.callback()
+def options() -> None:
+    pass

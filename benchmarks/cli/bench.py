@@ -1,22 +1,23 @@
 """Verbs that time a layer or a step, or train a recipe, and record the result."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import torch
 import typer
 
 from benchmarks.attention import SHAPES, bench_attention
-from benchmarks.cli.shared import OutOption, keep_record
+from benchmarks.cli.shared import OutOption, SetOption, keep_record
 from benchmarks.efficiency import build
 from benchmarks.published import BENCHMARKS, OTHERS, model_config
 from benchmarks.records import Record
 from benchmarks.run_records import record_of_run
 from benchmarks.step import StepCase, bench_step
 from benchmarks.times_table import times_table
-from benchmarks.timing import Ceilings, Effort, measure_ceilings
+from benchmarks.timing import Effort, measure_ceilings
 from linearno.cli.shared import DeviceOption, console, user_errors
 from linearno.cli.train import exit_on_interrupt, open_recipe, run_with_bar
 from linearno.core.config import override
@@ -27,12 +28,11 @@ from linearno.metrics.cost import flops
 from linearno.recipes import RECIPES
 from linearno.training import Rollout, Task, TrainingConfig
 
-STEPS = {  # the published training of a benchmark, where no recipe says more
+STEPS = {  # published training of shapes without a recipe
     "car": TrainingConfig(batch=1, clip=None),
     "million": TrainingConfig(batch=1, recompute=True, capture=False),
 }
-FRAMES = 10  # of a rollout, taught in one step
-USUAL = ["darcy", "airfoil", "elasticity", "ns", "pipe", "car"]
+ROLLOUT_FRAMES = 10  # trained in one step
 
 
 class Shape(StrEnum):
@@ -45,6 +45,9 @@ class Shape(StrEnum):
     million = "million"
 
 
+DEFAULT_SHAPES = [shape for shape in Shape if shape != Shape.million]
+
+
 class Arithmetic(StrEnum):
     fp32 = "fp32"
     tf32 = "tf32"
@@ -55,14 +58,16 @@ ShapeOption = Annotated[
     list[Shape] | None,
     typer.Option(
         "--shape",
-        help="which benchmark's shape, or a million points; may be repeated; by default all but the million",
+        metavar="NAME",
+        help="darcy, airfoil, elasticity, ns, pipe, car or million; may be repeated; default: the first six",
     ),
 ]
 PrecisionOption = Annotated[
     list[Arithmetic] | None,
     typer.Option(
         "--precision",
-        help="may be repeated; the first is the record's; bf16, tf32, fp32 on CUDA by default, else fp32",
+        metavar="NAME",
+        help="bf16, tf32 or fp32; may be repeated, the first is the record's; all on CUDA, else fp32",
     ),
 ]
 CompileOption = Annotated[
@@ -82,28 +87,18 @@ def attention(
     compile: CompileOption = None,
     repeats: RepeatsOption = None,
 ) -> None:
-    """Time one attention layer, forward and backward: ours, a plain write-up, torch.compile, PhysicsNeMo.
+    """Time one attention layer, forward and backward: LinearNO, plain PyTorch, torch.compile, PhysicsNeMo.
 
-    All get the same inputs in the same process, in turn. On CUDA ours and the write-up also run as a replayed
-    graph, and memory is what a call needs beyond its inputs. A contestant that is not here is named as such.
+    All get the same inputs in the same process, in turn. On CUDA LinearNO and plain PyTorch also run as a
+    replayed graph, and memory is what a call needs beyond its inputs. The record names absent candidates.
 
-    Example:  python -m benchmarks attention --shape darcy --shape airfoil --out results
+    Example:
+
+      python -m benchmarks attention --shape darcy --shape airfoil --out results
     """
-
-    def measure(name: str, settings: "Settings") -> Record:
-        return bench_attention(
-            name,
-            SHAPES[name],
-            settings.device,
-            settings.precisions,
-            compiled=settings.compiled,
-            effort=settings.effort,
-            ceilings=settings.ceilings,
-        )
-
     with user_errors():
         settings = Settings(device, precision, compile, repeats)
-        _bench([str(name) for name in shape or USUAL], measure, settings, out)
+        _bench(shape, lambda name: bench_attention(name, SHAPES[name], **settings.options), settings, out)
 
 
 def step(
@@ -114,36 +109,25 @@ def step(
     compile: CompileOption = None,
     repeats: RepeatsOption = None,
 ) -> None:
-    """Time a whole training step of LinearNO: forward, loss, backward, clipping, optimiser.
+    """Time a training step of LinearNO: forward, loss, backward, clipping, optimiser.
 
-    Ours against a textbook write-up of the same network with the same weights: eager in fp32, and where
-    torch.compile works compiled in each precision. The fields are random; times do not depend on them.
+    The other candidates are the same network in plain PyTorch with the same weights: eager in fp32, and
+    compiled in each precision where torch.compile works. The fields are random; times do not depend on them.
 
-    Example:  python -m benchmarks step --shape darcy --precision bf16 --out results
+    Example:
+
+      python -m benchmarks step --shape darcy --precision bf16 --out results
     """
-
-    def measure(name: str, settings: "Settings") -> Record:
-        return bench_step(
-            step_case(name),
-            settings.device,
-            settings.precisions,
-            compiled=settings.compiled,
-            effort=settings.effort,
-            ceilings=settings.ceilings,
-        )
-
     with user_errors():
         settings = Settings(device, precision, compile, repeats)
-        _bench([str(name) for name in shape or USUAL], measure, settings, out)
+        _bench(shape, lambda name: bench_step(step_case(name), **settings.options), settings, out)
 
 
 def train(
     recipe: Annotated[
         str, typer.Argument(help="a recipe's name, or a config.yaml", autocompletion=lambda: list(RECIPES))
     ],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="change any field of the recipe")
-    ] = None,
+    set_: SetOption = None,
     run: Annotated[Path | None, typer.Option(help="run folder; runs/RECIPE by default")] = None,
     device: DeviceOption = "auto",
     out: OutOption = None,
@@ -151,10 +135,12 @@ def train(
 ) -> None:
     """Train a recipe and record its test error beside the published one.
 
-    The same as `linearno train`, and then a record: mean test error, epochs, seed, data with its hash,
-    minutes on the device. A stopped run goes on with the same command, a finished one is only recorded.
+    Like `linearno train`, followed by a record: mean test error, epochs, seed, data with its hash, minutes on
+    the device. The same command resumes a stopped run, and only records a finished one.
 
-    Example:  python -m benchmarks train darcy/linearno --set training.precision=bf16 --out results
+    Example:
+
+      python -m benchmarks train darcy/linearno --out results
     """
     with user_errors(), exit_on_interrupt():
         config = override(open_recipe(recipe), set_ or [])
@@ -174,37 +160,41 @@ class Settings:
     def __init__(
         self, device: str, precision: list[Arithmetic] | None, compile: bool | None, repeats: int | None
     ):
-        self.device: torch.device = resolve_device(device)
+        self.device = resolve_device(device)
         cuda = self.device.type == "cuda"
-        usual: list[Precision] = ["bf16", "tf32", "fp32"] if cuda else ["fp32"]
-        self.precisions: list[Precision] = [_precision(p) for p in precision] if precision else usual
-        self.compiled = cuda if compile is None else compile
-        effort = Effort.usual(self.device)
-        self.effort = effort if repeats is None else Effort(effort.warmup, effort.rounds, repeats)
-        if not cuda and "tf32" in self.precisions:
+        default: list[Precision] = ["bf16", "tf32", "fp32"] if cuda else ["fp32"]
+        precisions = [named_precision(each) for each in precision] if precision else default
+        if not cuda and "tf32" in precisions:
             raise UserError("tf32 needs CUDA; on a CPU choose --precision fp32 or bf16")
-        self.ceilings: Ceilings = measure_ceilings(self.device)
+        effort = Effort.usual(self.device)
+        self.options: dict[str, Any] = {
+            "device": self.device,
+            "precisions": precisions,
+            "compiled": cuda if compile is None else compile,
+            "effort": effort if repeats is None else replace(effort, repeats=repeats),
+            "ceilings": measure_ceilings(self.device),
+        }
 
 
-def _precision(asked: Arithmetic) -> Precision:
-    return next(known for known in get_args(Precision) if known == str(asked))
+def named_precision(name: Arithmetic) -> Precision:
+    return next(known for known in get_args(Precision) if known == str(name))
 
 
 def _bench(
-    names: list[str], measure: Callable[[str, Settings], Record], settings: Settings, out: Path | None
+    shapes: list[Shape] | None, measure: Callable[[str], Record], settings: Settings, out: Path | None
 ) -> None:
     console.print(f"on {device_name(settings.device)}")
-    for name in names:
-        record = measure(name, settings)
+    for name in map(str, shapes or DEFAULT_SHAPES):
+        record = measure(name)
         console.print(times_table(record))
         keep_record(record, out)
 
 
 def step_case(name: str) -> StepCase:
-    """A benchmark's step: of its recipe where there is one, else of the published settings."""
+    """The step of a benchmark's recipe if there is one, else of the published settings."""
     published, recipe = OTHERS.get(name) or BENCHMARKS[name], f"{name}/linearno"
     config = RECIPES[recipe]() if recipe in RECIPES else None
-    frames = FRAMES if config and isinstance(config.task, Rollout) else 1
+    frames = ROLLOUT_FRAMES if config and isinstance(config.task, Rollout) else 1
     spec = FieldSpec(
         coords=tuple(f"coord_{i}" for i in range(published.coords)),
         inputs=tuple(f"input_{i}" for i in range(published.inputs)),

@@ -19,12 +19,14 @@ Json = Annotated[Path | None, typer.Option("--json", help="also write the number
 
 
 def efficiency(json: Json = None) -> None:
-    """Parameters and cost of LinearNO and Transolver on the six benchmarks, beside the published figures.
+    """Count parameters and cost of LinearNO and Transolver on six benchmarks, beside the published figures.
 
-    MACs are counted as the paper's tool counts them: linear layers, convolutions, layer norms and softmax
-    modules, but not the attention products. FLOPs are true: all matrix products, two for a multiply-add.
+    MACs are those of the paper's tool: linear layers, convolutions, layer norms and softmax modules, without
+    the products of attention. FLOPs count all matrix products, two for a multiply-add.
 
-    Example:  python -m benchmarks efficiency --json efficiency.json
+    Example:
+
+      python -m benchmarks efficiency --json efficiency.json
     """
     with user_errors():
         table = efficiency_table()
@@ -53,14 +55,16 @@ def efficiency(json: Json = None) -> None:
 
 
 def theorem1(
-    out: Annotated[Path, typer.Option("--out", "-o", help="the picture")] = Path("theorem1.png"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="the figure")] = Path("theorem1.png"),
     json: Json = None,
 ) -> None:
-    """Theorem 1, measured: a layer on N random points nears its integral operator as N^(-1/2).
+    """Measure Theorem 1: attention on N random points converges to its integral operator as N^(-1/2).
 
     With --json the slope becomes a record, as `python -m benchmarks results` lists it.
 
-    Example:  python -m benchmarks theorem1 -o theorem1.png --json results/reproduce/theorem1.json
+    Example:
+
+      python -m benchmarks theorem1 --json results/reproduce/theorem1.json
     """
     with user_errors():
         result = measure_theorem1()
@@ -76,4 +80,4 @@ def theorem1(
                 details=asdict(result),
             )
             write_json(json, record.model_dump(mode="json"))
-        console.print(f"measured slope {result.slope:.3f} (theory -0.5); picture: {out}")
+        console.print(f"measured slope {result.slope:.3f} (theory -0.5); figure: {out}")

@@ -11,17 +11,17 @@ from benchmarks.records import Listing, Record, read_records, write_record
 from benchmarks.run_records import record_runs
 from linearno.cli.shared import console, user_errors
 
-SHORT = 7  # letters of a commit
+COMMIT_DIGITS = 7
 
 
 def results(
-    folder: Annotated[Path, typer.Option(help="where the records are")] = Path("results"),
+    folder: Annotated[Path, typer.Option(help="folder of the records")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="print whole records, as a JSON list")] = False,
     record: Annotated[
         list[Path] | None,
         typer.Option(
             help="first make a record of this finished run; may be repeated: runs that differ by their seed "
-            "make one record, of their mean, others stand beside each other"
+            "make one record, of their mean"
         ),
     ] = None,
     write_docs: Annotated[
@@ -32,17 +32,17 @@ def results(
         "."
     ),
 ) -> None:
-    """List the measured figures: what was reached, against whom, on which machine, from which commit.
+    """List the measured figures with their rivals, machines and commits; write the tables of the docs.
 
-    A record is one small JSON file, named by its id: results/bench/step/darcy.json. The verbs
-    write them with --out, and so does --record for a run that is already there. A page shows a record
-    between the marks <!-- name --> and <!-- /name -->; --write-docs fills them all.
+    A record is one JSON file named by its id, such as results/bench/step/darcy.json. Verbs write them with
+    --out, --record makes them of finished runs. --write-docs fills the pages between the markers
+    <!-- name --> and <!-- /name -->.
 
-    Example:  python -m benchmarks results
+    Examples:
 
-    After a benchmark:  python -m benchmarks results --write-docs
-
-    A training as a record:  python -m benchmarks results --record runs/darcy-linearno
+      python -m benchmarks results
+      python -m benchmarks results --write-docs
+      python -m benchmarks results --record runs/darcy-linearno
     """
     with user_errors():
         for made in record_runs(record or []):
@@ -65,21 +65,21 @@ def _write(root: Path, listing: Listing) -> None:
 
 
 def _show(listing: Listing) -> None:
-    """A line for each, by machines; what does not fit is in --json."""
+    """One line per record, grouped by machine and cut to the terminal's width."""
     records = listing.records.values()
-    name, room = max((len(one.id) for one in records), default=0), max(console.width, 80) - SHORT - 1
+    name, room = max((len(one.id) for one in records), default=0), max(console.width, 80) - COMMIT_DIGITS - 1
     for machine in dict.fromkeys(one.machine for one in records):
         console.print(machine, style="bold", highlight=False, soft_wrap=True)
         for one in (one for one in records if one.machine == machine):
             line = f"  {one.id:<{name}} {one.value:>8.4g} {one.unit}{_against(one)}"
             cut = line if len(line) <= room else line[: room - 1] + "…"
-            typer.echo(f"{cut:<{room}} {(one.commit or '')[:SHORT]}")
+            typer.echo(f"{cut:<{room}} {(one.commit or '')[:COMMIT_DIGITS]}")
     if listing.others:
         console.print(f"not records: {', '.join(str(path) for path in listing.others)}")
 
 
 def _against(record: Record) -> str:
-    """The nearest of them."""
+    """The nearest rival."""
     if not record.against:
         return ""
     name, value = min(record.against.items(), key=lambda one: abs(one[1] - record.value))

@@ -32,7 +32,7 @@ class What(StrEnum):
     growth = "growth"
 
 
-USUAL = {
+DEFAULTS = {
     "cpu": [What.cpu_1M, What.query, What.growth],
     "cuda": [What.predict_10M, What.predict_100M, What.train_4M, What.query, What.growth],
 }
@@ -40,7 +40,12 @@ USUAL = {
 
 def scale(
     what: Annotated[
-        list[What] | None, typer.Option(help="may be repeated; by default what the device is made for")
+        list[What] | None,
+        typer.Option(
+            metavar="NAME",
+            help="predict/10M, predict/100M, train/4M, cpu/1M, query or growth; may be repeated; "
+            "default: all for the device",
+        ),
     ] = None,
     size: Annotated[
         list[int] | None, typer.Option(min=1, help="points of a mesh, for growth; may be repeated")
@@ -50,23 +55,25 @@ def scale(
     figure: Annotated[Path | None, typer.Option(help="also draw the growth, into this .png")] = None,
     out: OutOption = None,
 ) -> None:
-    """Measure large meshes: a prediction, a query, a training step, and how the cost grows with the points.
+    """Measure large meshes: predictions, a query, a training step, and the cost against the points.
 
-    Points come from host memory and fields go back there. On a GPU the model has width 256 and depth 8 and
-    computes in bf16, on a CPU width 128 and depth 4 in fp32; 8 heads and 32 slices in both.
+    Points are read from host memory and fields are written there. On a GPU the model has width 256 and
+    depth 8 and computes in bf16, on a CPU width 128 and depth 4 in fp32; 8 heads and 32 slices in both.
 
-    Example:  python -m benchmarks scale --what cpu/1M --what growth --device cpu --out results
+    Example:
+
+      python -m benchmarks scale --what cpu/1M --device cpu --out results
     """
     with user_errors():
         where = resolve_device(device)
-        chosen = what or USUAL[where.type]
+        chosen = what or DEFAULTS[where.type]
         for one in chosen:
             _require_device(one, where.type)
         console.print(f"on {device_name(where)}")
         setup = Setup.usual(where, repeats)
         for one in chosen:
             record = _measure(one, setup, size or SIZES)
-            console.print(_words(record))
+            console.print(_describe(record))
             if one == What.growth and figure is not None:
                 _draw(record, figure)
             keep_record(record, out)
@@ -90,7 +97,7 @@ def _measure(what: What, setup: Setup, sizes: list[int]) -> Record:
     return bench(f"scale/{what}", points, setup)
 
 
-def _words(record: Record) -> str:
+def _describe(record: Record) -> str:
     found = record.details
     line = f"{record.id}: {record.value:.4g} {record.unit}"
     if "rows" in found:

@@ -11,6 +11,11 @@ from linearno.cli.shared import console
 OutOption = Annotated[
     Path | None, typer.Option(help="folder for the record, such as results; print only by default")
 ]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="change any field of the recipe; may be repeated"),
+]
+SeedOption = Annotated[int, typer.Option(min=0, help="seed of the random samples")]
 
 
 def keep_record(record: Record, out: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""Benchmarks at tiny sizes: the contestants compute the same, and the record says what ran."""
+"""Benchmarks at tiny sizes: the candidates compute the same, and the record says what ran."""
 
 import re
 import sys
@@ -117,7 +117,7 @@ def test_both_steps_make_the_same_change_to_the_weights(case, task, monkeypatch)
     torch.testing.assert_close(after, other, rtol=1e-4, atol=1e-5)
 
 
-def test_an_attention_record_holds_every_contestant(tmp_path):
+def test_an_attention_record_holds_every_candidate(tmp_path):
     ceilings = measure_ceilings(CPU, size=16)
     record = bench_attention(
         "tiny", TINY, CPU, ["fp32", "bf16"], compiled=False, effort=SHORT, ceilings=ceilings

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from benchmarks.attention import AttentionShape
-from benchmarks.cli import app
 from benchmarks.cli.bench import step_case
 from benchmarks.records import new_record, read_record, write_record
 from tests.commands import measure, refused_measurement
@@ -120,10 +119,3 @@ def test_theorem1_leaves_a_picture(tmp_path):
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
     assert "cannot write" in refused_measurement("efficiency", "--json", tmp_path / "file" / "e.json")
-
-
-@pytest.mark.parametrize("command", app.registered_commands, ids=lambda command: command.callback.__name__)
-def test_every_verb_has_a_help_page(command):
-    code, output = measure(command.name or command.callback.__name__, "--help")
-    assert code == 0
-    assert "Usage" in output

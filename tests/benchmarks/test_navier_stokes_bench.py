@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.navier_stokes import Contestant, compare_schemes, resample
+from benchmarks.navier_stokes import Candidate, compare_schemes, resample
 from linearno.solvers.random_fields import periodic_field
 
 
@@ -12,8 +12,8 @@ def start() -> torch.Tensor:
 
 
 def test_the_usual_scheme_is_nearer_the_truth_than_the_published_one_at_a_fraction_of_the_steps(start):
-    truth = Contestant("rk4", 32, "float64", steps=128)
-    others = [Contestant("euler", 32, "float64", steps=1000), Contestant("rk4", 32, "float64")]
+    truth = Candidate("rk4", 32, "float64", steps=128)
+    others = [Candidate("euler", 32, "float64", steps=1000), Candidate("rk4", 32, "float64")]
     published, usual = compare_schemes(start, 2, truth, others, points=16)
     assert (published["dt"], usual["dt"]) == (1e-3, 1 / 32)
     for t in range(2):
@@ -24,8 +24,8 @@ def test_the_usual_scheme_is_nearer_the_truth_than_the_published_one_at_a_fracti
 
 
 def test_a_grid_that_lacks_modes_is_further_from_the_truth(start):
-    truth = Contestant("rk4", 32, "float64")
-    coarse, same = compare_schemes(start, 1, truth, [Contestant("rk4", 16), Contestant("rk4", 32)], points=16)
+    truth = Candidate("rk4", 32, "float64")
+    coarse, same = compare_schemes(start, 1, truth, [Candidate("rk4", 16), Candidate("rk4", 32)], points=16)
     assert coarse["error"][0] > 1e-2
     assert same["error"][0] < 1e-5
 

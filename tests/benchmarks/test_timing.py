@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from benchmarks.timing import Contestant, Effort, Timing, compete, measure_ceilings, peak_mib
+from benchmarks.timing import Candidate, Effort, Timing, compete, measure_ceilings, peak_mib
 
 CPU = torch.device("cpu")
 SHORT = Effort(warmup=1, rounds=3, repeats=2)
@@ -15,9 +15,9 @@ def test_median_and_quartiles_of_known_times():
     assert Timing.of([7.0]) == Timing(7.0, 7.0, 7.0, 1)
 
 
-def test_contestants_are_called_in_turn():
+def test_candidates_are_called_in_turn():
     calls = []
-    entries = {name: lambda name=name: Contestant(lambda: calls.append(name)) for name in "ab"}
+    entries = {name: lambda name=name: Candidate(lambda: calls.append(name)) for name in "ab"}
     results = compete(entries, CPU, SHORT)
     assert "".join(calls) == "ab" + "aabb" * 3
     assert {name: timing.calls for name, timing in results.times.items()} == {"a": 6, "b": 6}
@@ -28,7 +28,7 @@ def test_one_that_cannot_run_is_named_and_the_others_go_on():
     def broken():
         raise RuntimeError("no compiler here\nand a long trace")
 
-    entries = {"fine": lambda: Contestant(lambda: None), "broken": broken}
+    entries = {"fine": lambda: Candidate(lambda: None), "broken": broken}
     results = compete(entries, CPU, SHORT)
     assert list(results.times) == ["fine"]
     assert results.absent == {"broken": "no compiler here"}

@@ -23,22 +23,11 @@ from tests.commands import linearno, refused
 from tests.conftest import TINY
 from tests.patience import PATIENCE
 
-VERBS = ["demo", "data", "train", "evaluate", "predict", "report", "models", "recipes", "doctor"]
-VERBS += ["animate", "export", "gallery", "import"]
-VERBS += ["init", "query"]
-
 
 @pytest.fixture(scope="module")
 def tiny(darcy_folder):
     """The arguments that make a recipe tiny."""
     return [word for change in [*TINY, f"data.root={darcy_folder}"] for word in ("--set", change)]
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_teaches_itself(verb):
-    code, output = linearno(verb, "--help")
-    assert code == 0
-    assert "Usage" in output
 
 
 def test_training_writes_a_run_and_says_what_comes_next(tiny, tmp_path):

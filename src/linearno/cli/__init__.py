@@ -1,13 +1,14 @@
-"""The command line: one file for each verb. Importing this package is cheap; the commands come with `app`."""
+"""The command line: one file for each verb. Importing this package is cheap; the verbs come with `app`."""
 
 import signal
 import sys
+from contextlib import contextmanager
 
 from linearno.core.version import VERSION
 
 TYPE_CHECKING = False  # as in linearno/__init__.py
 if TYPE_CHECKING:
-    from typer import Typer
+    from collections.abc import Iterator
 
     from linearno.cli.commands import app
 
@@ -15,30 +16,30 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Run the command that `sys.argv` asks for."""
+    """Run the command in `sys.argv`."""
     if sys.argv[1:] == ["--version"]:
         print(f"linearno {VERSION}")
         return
-    app = _import_app()
+    with quiet_interrupt():
+        import logging
+
+        from linearno.cli.commands import app
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         app()
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def _import_app() -> "Typer":
-    """Import all commands, and PyTorch with them; Ctrl-C meanwhile ends the process at once, quietly."""
-    quiet = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if quiet:
+@contextmanager
+def quiet_interrupt() -> "Iterator[None]":
+    """Ctrl-C ends the process at once, without a traceback: during imports."""
+    python_handles = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if python_handles:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    import logging
-
-    from linearno.cli.commands import app
-
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    if quiet:
+    yield
+    if python_handles:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    return app
 
 
 def __getattr__(name: str) -> object:

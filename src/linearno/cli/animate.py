@@ -1,4 +1,4 @@
-"""`linearno animate`: a rollout as a film."""
+"""`linearno animate`: a rollout as an animation."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -20,18 +20,21 @@ def animate(
     run: RunArgument,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="a .gif, or .mp4 with ffmpeg; RUN/rollout.gif by default"),
+        typer.Option("--out", "-o", help="a .gif, or an .mp4 with ffmpeg; RUN/rollout.gif by default"),
     ] = None,
-    case: Annotated[Rank, typer.Option(help="which test sample, by its error")] = Rank.median,
-    fps: Annotated[float, typer.Option(min=0.1, max=50, help="frames a second")] = 4.0,
+    case: Annotated[Rank, typer.Option(help="test sample, by its error")] = Rank.median,
+    fps: Annotated[float, typer.Option(min=0.1, max=50, help="frames per second")] = 4.0,
 ) -> None:
-    """Write truth, prediction and error of a rollout, frame by frame, as an animation.
+    """Write an animation of a rollout: truth, prediction and error.
 
-    Its outputs must be frames, as in the recipes `ns/…` and `plasticity/…`. They share one colour scale.
+    The outputs of the run must be frames, as in the recipes `ns/…` and `plasticity/…`. All frames have the
+    same colour scale.
 
-    Example:  linearno animate runs/ns-linearno -o worst.gif --case worst
+    Example:
+
+      linearno animate runs/ns-linearno -o worst.gif --case worst
     """
     with user_errors():
-        film = out or run / "rollout.gif"
-        frames = write_animation(run, film, case=case, fps=fps)
-        console.print(f"animation: {film}  ({frames} frames)")
+        path = out or run / "rollout.gif"
+        frames = write_animation(run, path, case=case, fps=fps)
+        console.print(f"animation: {path}  ({frames} frames)")

@@ -1,71 +1,73 @@
-"""All commands of the command line, and the options of `linearno` itself."""
+"""The verbs of the command line, and the options of `linearno` itself."""
 
 from typing import Annotated
 
 import typer
 
-from linearno.cli import (
-    animate,
-    data,
-    demo,
-    doctor,
-    evaluate,
-    export,
-    gallery,
-    import_,
-    init,
-    meshes,
-    models,
-    predict,
-    recipes,
-    report,
-    train,
-)
+from linearno.cli.lazy import SETTINGS, LazyGroup, Verb
 from linearno.core.version import VERSION
+
+VERBS = {
+    "Start here": {
+        "demo": Verb("demo:demo", "Solve a PDE, train two models, compare them: two minutes"),
+        "gallery": Verb("gallery:gallery", "The same for every benchmark, on one page"),
+        "doctor": Verb("doctor:doctor", "Show what is installed and which device is used"),
+    },
+    "Data": {
+        "data": Verb("data:app", "List, generate and verify the data of the benchmarks"),
+        "init": Verb("init:init", "Describe a folder of your simulations in a dataset.yaml"),
+    },
+    "Train and look": {
+        "models": Verb("models:models", "List the models, or the settings of one"),
+        "recipes": Verb("recipes:recipes", "List the recipes, or print one as YAML"),
+        "train": Verb("train:train", "Train a recipe or a dataset.yaml; resume or extend a run"),
+        "evaluate": Verb("evaluate:evaluate", "Score a run again, on its own or on other data"),
+        "report": Verb("report:report", "Write one HTML page about one or several runs"),
+        "animate": Verb("animate:animate", "Write a rollout as an animation"),
+    },
+    "Use": {
+        "predict": Verb("predict:predict", "Predict fields for new inputs or meshes"),
+        "query": Verb("meshes:query", "Predict at any points of a case, such as probes"),
+        "export": Verb("export:export", "Write a run as an ONNX or torch.export file"),
+        "import": Verb("import_:import_", "Make a run of weights from the published code"),
+    },
+}
+
+
+class Verbs(LazyGroup):
+    package, sections = "linearno.cli", VERBS
+
 
 app = typer.Typer(
     name="linearno",
-    help="Neural operators by linear attention: solve, learn, ask, look.\n\n"
-    "New here?  linearno demo, and then linearno gallery\n\n"
-    "Your own simulations:  linearno init FOLDER  →  linearno train dataset.yaml  →  "
-    "linearno predict RUN mesh.vtu\n\n"
-    "The way of a run:  linearno data generate darcy  →  linearno train darcy/linearno  →  "
-    "linearno report runs/darcy-linearno",
+    cls=Verbs,
+    help="Neural operators: train, evaluate and deploy fast surrogates of PDE solvers.\n\n"
+    "  linearno demo            # what it does, in two minutes\n"
+    "  linearno VERB --help     # options and examples of a verb\n\n"
+    "Your own simulations:\n\n"
+    "  linearno init simulations/\n"
+    "  linearno train dataset.yaml\n"
+    "  linearno predict runs/cases-linearno new.vtu -o predicted.vtu\n\n"
+    "A benchmark:\n\n"
+    "  linearno data generate darcy\n"
+    "  linearno train darcy/linearno\n"
+    "  linearno report runs/darcy-linearno",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **SETTINGS,
 )
 
 
-def _print_version(asked: bool) -> bool:
-    if asked:
+def _print_version(wanted: bool) -> bool:
+    if wanted:
         typer.echo(f"linearno {VERSION}")
         raise typer.Exit
-    return asked
+    return wanted
 
 
 @app.callback()
 def options(
     version: Annotated[
-        bool,
-        typer.Option("--version", help="print the version and exit", is_eager=True, callback=_print_version),
+        bool, typer.Option("--version", help="print the version", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
     pass
-
-
-app.command()(demo.demo)
-app.command()(gallery.gallery)
-app.add_typer(data.app, name="data")
-app.command()(init.init)
-app.command()(train.train)
-app.command()(evaluate.evaluate)
-app.command()(predict.predict)
-app.command()(meshes.query)
-app.command()(export.export)
-app.command("import")(import_.import_)
-app.command()(report.report)
-app.command()(animate.animate)
-app.command()(models.models)
-app.command()(recipes.recipes)
-app.command()(doctor.doctor)

@@ -21,13 +21,18 @@ MODELS = ("linearno", "transolver")
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="where data, runs and report go")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="folder for data, runs and report")] = Path("demo"),
     device: DeviceOption = "auto",
 ) -> None:
-    """Solve a PDE, train two neural operators on it, and show their errors: a minute or two on a CPU.
+    """Solve a PDE, train two neural operators on the solutions, and compare their errors.
 
     Darcy flow: from the permeability of a porous medium to the pressure in it. The solver makes 1,100 random
-    media; LinearNO and Transolver learn from 1,000 of them and are tested on the other 100.
+    samples; LinearNO and Transolver are trained on 1,000 and tested on 100. It takes one or two minutes on a
+    CPU.
+
+    Example:
+
+      linearno demo
     """
     with user_errors(), exit_on_interrupt():
         began = time.perf_counter()

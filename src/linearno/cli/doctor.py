@@ -1,4 +1,4 @@
-"""`linearno doctor`: what is installed, what would be used, what is missing."""
+"""`linearno doctor`: installed packages, device, precision, data."""
 
 import importlib.util
 import shutil
@@ -23,7 +23,12 @@ EXTRAS = {
 
 
 def doctor() -> None:
-    """Say what is installed, which device and precision would be used, and how to get what is missing."""
+    """Show what is installed, which device and precision are used, and how to get what is missing.
+
+    Example:
+
+      linearno doctor
+    """
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, found in versions().items():
         table.add_row(name, found)

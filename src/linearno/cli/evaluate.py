@@ -22,13 +22,16 @@ BUSY = "another process is training or evaluating in {root}; wait until it ends"
 
 def evaluate(
     run: RunArgument,
-    root: Annotated[Path | None, typer.Option(help="folder of the data, where it has moved")] = None,
+    root: Annotated[Path | None, typer.Option(help="folder of the data; the run's own by default")] = None,
     device: DeviceOption = "auto",
     imports: ImportOption = None,
 ) -> None:
-    """Score a run on its test split, in physical units, and write metrics.json and per_sample.csv anew.
+    """Score a run on its test split, in physical units; rewrite its metrics.json and per_sample.csv.
 
-    Example:  linearno evaluate runs/darcy-linearno
+    Examples:
+
+      linearno evaluate runs/darcy-linearno
+      linearno evaluate runs/darcy-linearno --root elsewhere/darcy
     """
     with user_errors():
         import_definitions(imports or [])

@@ -29,22 +29,23 @@ BUG = "an error of our own; what was printed says more"
 def gallery(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="benchmarks to do; all by default", autocompletion=lambda: list(GALLERY)),
+        typer.Argument(help="benchmarks; all by default", autocompletion=lambda: list(GALLERY)),
     ] = None,
-    out: Annotated[Path, typer.Option(help="where data, runs and the page go")] = ROOT,
+    out: Annotated[Path, typer.Option(help="folder for data, runs and the page")] = ROOT,
     device: DeviceOption = "auto",
     figures: Annotated[
-        Path | None, typer.Option(help="also write the picture of each card into this folder, as a small PNG")
+        Path | None, typer.Option(help="also write the figure of each benchmark here, as a small PNG")
     ] = None,
 ) -> None:
-    """Solve every benchmark small, train a small neural operator on each, and show them all on one page.
+    """Generate a small set of every benchmark, train a small model on each, and show all on one page.
 
-    Each takes one or two minutes on two cores. The page is there from the start and gains a card with each
-    benchmark. Stop it whenever you like: the same command goes on, and what is finished is not done again.
+    Each takes one to three minutes on two cores, and the page gains a card when it is finished. Stop it with
+    Ctrl-C whenever you like: the same command resumes.
 
-    Example:  linearno gallery
+    Examples:
 
-    Only some:  linearno gallery darcy elasticity
+      linearno gallery
+      linearno gallery darcy elasticity
     """
     with user_errors(), exit_on_interrupt():
         asked = {name: GALLERY[name] for name in dict.fromkeys(names or GALLERY)}

@@ -13,32 +13,31 @@ from linearno.recipes import RECIPES
 
 
 def import_(
-    weights: Annotated[Path, typer.Argument(help="the state dict that the published code saved (.pt, .pth)")],
+    weights: Annotated[Path, typer.Argument(help="state dict saved by the published code (.pt, .pth)")],
     recipe: Annotated[
         str,
         typer.Option(
-            help="the recipe that the weights were trained by (see `linearno recipes`)",
+            help="recipe of the weights (see `linearno recipes`)",
             autocompletion=lambda: list(RECIPES),
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="run folder to write")],
-    data: Annotated[
-        Path | None, typer.Option(help="folder of the training data: scaling is fitted on them")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="folder of the training data, to fit the scaling")] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="change any field of the recipe; may be repeated"),
     ] = None,
 ) -> None:
-    """Make a run folder of weights that the published LinearNO or Transolver code saved.
+    """Make a run folder of weights saved by the published LinearNO or Transolver code.
 
-    `predict`, `evaluate` and `export` then take it as they take a run trained here. Weights do not hold the
-    scaling of the fields: with --data it is fitted on the training data, as the published code does. Without,
-    the model takes and gives scaled fields where its recipe scales them. Nothing in the file is run.
+    `predict`, `evaluate` and `export` accept it like any other run. The weights do not contain the scaling of
+    the fields: --data fits it on the training data, as the published code does. Without --data, inputs and
+    outputs of the model are scaled fields if its recipe scales them. No code in the file is executed.
 
-    Example:  linearno import darcy.pt --recipe darcy/linearno --data data/darcy -o runs/published
+    Examples:
 
-    Then:  linearno evaluate runs/published
+      linearno import w.pt --recipe darcy/linearno --data data/darcy -o published
+      linearno evaluate published
     """
     with user_errors():
         changes = [*(set_ or []), *([] if data is None else [f"data.root={data}"])]
@@ -48,7 +47,7 @@ def import_(
         console.print(f"{out}: {bundle.recipe}, {count:,} parameters", soft_wrap=True)
         if unknown := unscaled_fields(bundle.spec):
             console.print(
-                f"remark: {', '.join(unknown)} in {UNSCALED}, since weights do not hold the scaling; "
+                f"remark: {', '.join(unknown)} in {UNSCALED}, since weights do not contain the scaling; "
                 "for physical units import with --data FOLDER",
                 soft_wrap=True,
             )

@@ -1,4 +1,4 @@
-"""`linearno models`: which architectures there are, and their settings."""
+"""`linearno models`: the architectures and their settings."""
 
 import re
 from typing import Annotated
@@ -14,13 +14,17 @@ from linearno.models import MODELS, import_definitions
 
 def models(
     name: Annotated[
-        str | None, typer.Argument(help="show the settings of one", autocompletion=lambda: list(MODELS))
+        str | None,
+        typer.Argument(help="show the settings of one", autocompletion=lambda: list(MODELS)),
     ] = None,
     imports: ImportOption = None,
 ) -> None:
-    """Name the models, or the settings of one; each can be changed with `train --set model.FIELD=VALUE`.
+    """List the models, or the settings of one, which `train --set model.FIELD=VALUE` changes.
 
-    Example:  linearno models linearno
+    Examples:
+
+      linearno models
+      linearno models linearno
     """
     with user_errors():
         import_definitions(imports or [])

@@ -1,4 +1,4 @@
-"""`linearno recipes`: which runs have a name, and what is in them."""
+"""`linearno recipes`: the named runs and their configurations."""
 
 from typing import Annotated
 
@@ -14,16 +14,19 @@ from linearno.recipes import RECIPES
 def recipes(
     name: Annotated[
         str | None,
-        typer.Argument(help="show the whole configuration of one", autocompletion=lambda: list(RECIPES)),
+        typer.Argument(help="print the configuration of this recipe", autocompletion=lambda: list(RECIPES)),
     ] = None,
     imports: ImportOption = None,
 ) -> None:
-    """Name the recipes, or print one as YAML: every field there can be changed with `train --set`.
+    """List the recipes, or print one as YAML, whose fields `train --set` changes.
 
-    Any BENCHMARK/MODEL is a recipe, whether it is listed or not: a model that a benchmark does not list runs
-    with its default settings.
+    Any BENCHMARK/MODEL is a recipe, listed or not: a model without published settings on a benchmark is
+    trained with its default settings.
 
-    Example:  linearno recipes darcy/linearno
+    Examples:
+
+      linearno recipes
+      linearno recipes darcy/linearno
     """
     with user_errors():
         import_definitions(imports or [])

@@ -14,15 +14,18 @@ from linearno.training.progress import unfinished
 def report(
     runs: Annotated[list[Path], typer.Argument(help="run folders; several are compared on one page")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="the page; RUN/report.html of the first run by default")
+        Path | None, typer.Option("--out", "-o", help="HTML file; report.html in the first run by default")
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option(help="also write the pictures of the page into this folder, as small files")
+        Path | None, typer.Option(help="also write the figures of the page into this folder")
     ] = None,
 ) -> None:
-    """Write one HTML page, whole in itself: curves, errors, best and worst cases, slices, settings.
+    """Write one self-contained HTML page: curves, errors, best and worst cases, slices, settings.
 
-    Example:  linearno report runs/darcy-linearno runs/darcy-transolver -o compare.html
+    Examples:
+
+      linearno report runs/darcy-linearno
+      linearno report runs/darcy-linearno runs/darcy-transolver -o compare.html
     """
     with user_errors():
         page = out or runs[0] / "report.html"

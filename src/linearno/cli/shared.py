@@ -22,16 +22,16 @@ from linearno.core.errors import UserError
 
 console = Console()
 
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+DeviceOption = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda or cuda:1, …")]
 ImportOption = Annotated[
     list[str] | None,
     typer.Option(
         "--import",
         metavar="FILE.py",
-        help="a Python file (or module) that defines models or benchmarks of your own; may be repeated",
+        help="Python file (or module) with models or benchmarks of yours; may be repeated",
     ),
 ]
-RunArgument = Annotated[Path, typer.Argument(help="a run folder, as `linearno train` writes it")]
+RunArgument = Annotated[Path, typer.Argument(help="run folder, as `linearno train` writes it")]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`linearno train`: fit a recipe and print its test error."""
+"""`linearno train`: train a recipe and print its test error."""
 
 import logging
 import signal
@@ -31,8 +31,8 @@ def train(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="BENCHMARK/MODEL or another recipe (see `linearno recipes`), a dataset.yaml, a run folder "
-            "to continue, or its config.yaml",
+            help="BENCHMARK/MODEL or another recipe (see `linearno recipes`), a dataset.yaml, a config.yaml, "
+            "or a run folder to resume",
             autocompletion=lambda: list(RECIPES),
         ),
     ],
@@ -44,7 +44,7 @@ def train(
     device: DeviceOption = "auto",
     more_epochs: Annotated[
         int | None,
-        typer.Option("--more-epochs", min=1, help="train a finished run folder for this many more epochs"),
+        typer.Option("--more-epochs", min=1, help="train a finished run for this many more epochs"),
     ] = None,
     init_from: Annotated[
         Path | None, typer.Option("--init-from", help="start from the weights of this run folder")
@@ -52,23 +52,19 @@ def train(
     imports: ImportOption = None,
     track: Annotated[Path | None, typer.Option(help="also log the curves to this TensorBoard folder")] = None,
 ) -> None:
-    """Fit a recipe, score it once on the test split, and write a run folder.
+    """Train a recipe, score it once on the test split, and write a run folder.
 
-    Stop it with Ctrl-C whenever you like: the same command resumes where it stopped.
+    Stop it with Ctrl-C whenever you like: the same command resumes.
 
-    Example:  linearno train darcy/linearno
+    Examples:
 
-    Shorter:  linearno train darcy/linearno --set training.epochs=50 --set model.slices=96 --out runs/short
-
-    Your own simulations:  linearno init simulations/  and then  linearno train dataset.yaml
-
-    A model in a file of your own:  linearno train darcy/mynet --import mynet.py
-
-    Longer:  linearno train runs/darcy-linearno --more-epochs 100
-
-    Fine-tune:  linearno train pipe/linearno --init-from runs/darcy-linearno
-
-    On two GPUs:  torchrun --nproc-per-node 2 -m linearno train darcy/linearno
+      linearno train darcy/linearno
+      linearno train darcy/linearno --set training.epochs=50 --out runs/short
+      linearno train dataset.yaml
+      linearno train darcy/mynet --import mynet.py
+      linearno train runs/darcy-linearno --more-epochs 100
+      linearno train pipe/linearno --init-from runs/darcy-linearno
+      torchrun --nproc-per-node 2 -m linearno train darcy/linearno
     """
     with user_errors(), exit_on_interrupt(), parallel.processes(device) as own_device:
         if not parallel.is_main_process():
