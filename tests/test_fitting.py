@@ -145,3 +145,9 @@ def test_a_module_of_ones_own_is_fitted():
 
 def test_the_package_names_what_it_offers():
     assert {"LinearNO", "Transolver", "CrossLinearNO", "fit", "load", "model", "stream"} <= set(dir(linearno))
+
+
+def test_coordinates_on_a_line_may_be_a_view_of_a_vector():
+    x = np.linspace(0, 1, 9)[:, None]  # numpy gives this axis of length one a stride of zero
+    data = {"coords": x, "targets": np.sin(x)[None]}
+    assert linearno.fit("linearno", data, settings=SMALL, **QUICK).predict().shape == (1, 9, 1)

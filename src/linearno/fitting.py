@@ -198,6 +198,6 @@ def _fingerprint(model: nn.Module, data: FieldData, config: TrainingConfig, task
     digest.update(json.dumps([part.model_dump(mode="json") for part in settings] + [seed]).encode())
     parts = (data.coords, data.inputs, data.targets, data.offsets, data.surface, *data.aux.values())
     for part in (*parts, *model.state_dict().values()):
-        plain = None if part is None else part.detach().cpu().contiguous().view(torch.uint8)
+        plain = None if part is None else part.detach().cpu().contiguous().flatten().view(torch.uint8)
         digest.update(b"none" if plain is None else plain.numpy().tobytes())
     return digest.hexdigest()
