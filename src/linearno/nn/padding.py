@@ -1,0 +1,53 @@
+"""Packed meshes as one padded batch.
+
+Axes: S meshes, N_i points of each, T = Σ N_i, L = max N_i, C channels.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from linearno.core.errors import UserError
+from linearno.ops import Segments
+from linearno.ops.ragged import sizes_of
+
+
+class Padding:
+    """Converts points packed one mesh after another, (1, T, C), to a padded batch (S, L, C) and back.
+
+    A padded entry repeats the last point of its mesh, so that every value is finite; `mask` excludes it from
+    sums over the points. The cost is that of S meshes of the largest size.
+
+    Args:
+        segments: offsets (S + 1,) of the meshes, on the host.
+        points: T, the number of packed points.
+        device: where the points are.
+    """
+
+    mask: Bool[Tensor, "S L"]
+
+    def __init__(self, segments: Segments, points: int, device: torch.device):
+        sizes = torch.tensor(sizes_of(segments, points))
+        entries = torch.arange(int(sizes.max()))
+        starts = segments[:-1, None]
+        source = starts + torch.minimum(entries, sizes[:, None] - 1)
+        mask = entries < sizes[:, None]
+        target = mask.flatten().nonzero().flatten()
+        self._source: Int64[Tensor, "S L"] = source.to(device, non_blocking=True)
+        self._target: Int64[Tensor, "T"] = target.to(device, non_blocking=True)
+        self.mask = mask.to(device, non_blocking=True)
+
+    def pad(self, x: Float[Tensor, "1 T C"]) -> Float[Tensor, "S L C"]:
+        return x[0][self._source]
+
+    def unpad(self, x: Float[Tensor, "S L C"]) -> Float[Tensor, "1 T C"]:
+        return x.flatten(0, 1)[self._target][None]
+
+
+def padding_of(segments: Segments | None, coords: Float[Tensor, "B N X"]) -> Padding | None:
+    """The padding of packed points; None for a batch of meshes of one size."""
+    if segments is None:
+        return None
+    if len(coords) != 1:
+        raise UserError(f"packed meshes are one batch, coords (1, T, X); got {tuple(coords.shape)}")
+    return Padding(segments, coords.shape[1], coords.device)

@@ -1,0 +1,31 @@
+"""Compile every model as one graph: `python compiled_contract.py`. Prints a JSON object of failures by name.
+
+Run by itself: the checks of shapes in tests are no code for a compiler.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.models.contract_models import CASES, build, question
+
+
+def failure(case: str) -> str:
+    """Why the model does not compile as one graph to what it computes otherwise; empty if it does."""
+    torch._dynamo.reset()
+    model = build(case).eval()
+    args, more = question(model, 30)
+    try:
+        compiled = torch.compile(model, fullgraph=True, backend="eager")
+        found, expected = compiled(*args, **more), model(*args, **more)
+    except Exception as error:  # a compiler raises anything
+        return f"{type(error).__name__}: {error}"[:500]
+    return "" if torch.allclose(found, expected, rtol=1e-4, atol=1e-5) else "other values"
+
+
+if __name__ == "__main__":
+    print(json.dumps({case: message for case in CASES if (message := failure(case))}))

@@ -1,0 +1,101 @@
+"""Every registered model at a tiny size, with data that it takes.
+
+A case is a model by its name, or "NAME, WHAT" with further settings. Axes: S samples, N points, C channels.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from linearno.data import FieldData, FieldSpec
+from linearno.models import MODELS, ModelEntry, build_model
+from linearno.nn import ModelConfig
+from linearno.nn.protocol import completes, needs_of, spec_of
+from linearno.training.tasks import Completion, Task
+
+GRID = (6, 5)
+TINY = {"width": 16, "depth": 1, "heads": 2, "slices": 6, "modes": 2}  # a model gets those that it has
+OWN_SETTINGS: dict[str, dict] = {}  # further settings of a case
+VARIANTS = {
+    "linearno, grid": {"stem": "conv"},
+    "lno, grid": {"trunk": "grid"},
+    "lrsa, grid": {"point_mlp": "conv"},
+    "lrsa, mass": {"mass": True, "gated": True, "bias": "all"},
+}
+CASES = [name for name in MODELS if MODELS[name].cls.__module__.startswith("linearno.")] + [*VARIANTS]
+AUX_KINDS = {"edges": "edge"}  # of auxiliary fields; any other is of points
+OBSERVATIONS = 12
+
+
+def entry_of(case: str) -> ModelEntry:
+    return MODELS[case.partition(",")[0]]
+
+
+def settings_of(case: str) -> dict:
+    fields = entry_of(case).config.model_fields
+    tiny = {key: value for key, value in TINY.items() if key in fields}
+    return tiny | OWN_SETTINGS.get(case, {}) | VARIANTS.get(case, {})
+
+
+def config_of(case: str) -> ModelConfig:
+    entry = entry_of(case)
+    return entry.config.make({"name": entry.name, **settings_of(case)})
+
+
+def task_of(case: str) -> Task:
+    return Completion(ratio=0.4) if "points" in _needs(case) else Task()
+
+
+def build(case: str, grid: tuple[int, int] = GRID) -> nn.Module:
+    """The model for fields as those of `data_of`, drawn from seed 0."""
+    torch.manual_seed(0)
+    return build_model(config_of(case), task_of(case).spec(_data_spec(case, grid)))
+
+
+def data_of(case: str, samples: int = 4) -> FieldData:
+    """Samples on one grid of distorted points, from seed 0; inputs only where the task takes them."""
+    generator = torch.Generator().manual_seed(0)
+    axes = torch.meshgrid(*(torch.linspace(0, 1, side) for side in GRID), indexing="ij")
+    coords = torch.stack(axes, dim=-1).flatten(0, 1)
+    coords = coords + 0.05 * torch.rand(coords.shape, generator=generator)
+    a = torch.rand(samples, len(coords), 1, generator=generator)
+    targets = torch.cat([a * coords[:, :1], a.square() + coords[:, 1:]], dim=-1)
+    spec = _data_spec(case, GRID)
+    ring = torch.stack([torch.arange(len(coords)), torch.arange(len(coords)).roll(1)])
+    aux = {"edges": ring, "mass": torch.rand(samples, len(coords), 1, generator=generator)}
+    return FieldData(
+        spec,
+        coords,
+        a if spec.inputs else None,
+        targets,
+        surface=torch.arange(len(coords)) < GRID[1] if "surface" in _needs(case) else None,
+        aux={need: aux[need] for need in spec.aux},
+    )
+
+
+def question(model: nn.Module, points: int, samples: int = 2) -> tuple[tuple[Tensor, Tensor], dict[str, Tensor]]:
+    """Arguments of one call: some observations for a completer, inputs at all points for any other model."""
+    generator = torch.Generator().manual_seed(1)
+
+    def rand(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=generator)
+
+    given = OBSERVATIONS if completes(model) else points
+    known = {
+        "points": rand(samples, points, 2),
+        "mass": rand(samples, given, 1),
+        "edges": torch.arange(samples * given).repeat(2, 1),
+        "surface": rand(samples, given) < 0.5,
+    }
+    more = {need: known[need] for need in needs_of(model) or () if need != "grid"}
+    return (rand(samples, given, 2), rand(samples, given, spec_of(model).sizes["inputs"])), more
+
+
+def _needs(case: str) -> tuple[str, ...]:
+    return entry_of(case).needs_of(config_of(case))
+
+
+def _data_spec(case: str, grid: tuple[int, int]) -> FieldSpec:
+    needs = _needs(case)
+    aux = {need: AUX_KINDS.get(need, "point") for need in needs if need not in ("grid", "points", "surface")}
+    inputs = () if "points" in needs else ("a",)
+    return FieldSpec(coords=("x", "y"), inputs=inputs, outputs=("u", "v"), grid=grid, aux=aux)

@@ -1,0 +1,181 @@
+"""What every registered model does, tiny: train, resume, save, load, export, compile; `EXEMPT` says what not."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from linearno import fit, load
+from linearno.inference.export import export_run
+from linearno.metrics.cost import count_flops
+from linearno.nn.protocol import completes, fixed_grid, takes_segments
+from linearno.ops.ragged import offsets_of
+from linearno.training import Interrupted
+from tests.models.contract_models import CASES, build, data_of, entry_of, question, settings_of, task_of
+
+EXEMPT: dict[tuple[str, str], str] = {  # (property, case): why this model does not have it
+}
+TRAINING = {"epochs": 2, "batch": 2, "device": "cpu", "lr": 1e-2, "clip": None}
+IDLE = {"linearno": {"placeholder"}, "linearno, grid": {"placeholder"}}  # parameters for other inputs
+
+
+def skip_exempt(what, case):
+    if reason := EXEMPT.get((what, case)):
+        pytest.skip(reason)
+
+
+def weights(model):
+    return {name: part.detach().clone() for name, part in model.state_dict().items()}
+
+
+def train(case, **more):
+    return fit(
+        entry_of(case).name, data_of(case), settings=settings_of(case), task=task_of(case), **TRAINING | more
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The bundle of a case after two epochs, and its folder."""
+    made = {}
+
+    def get(case):
+        if case not in made:
+            folder = tmp_path_factory.mktemp("contract") / "run"
+            made[case] = train(case, out=folder), folder
+        return made[case]
+
+    return get
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_argument_is_documented_and_a_paper_is_named(case):
+    entry = entry_of(case)
+    arguments = {*entry.config.model_fields, *entry.sizes} - {"name"}
+    assert arguments <= entry.documented().keys()
+    assert re.search(r"\(.*\b20\d\d", entry.summary)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_changes_every_weight_and_resumes_to_the_bit(case, trained, tmp_path):
+    seen = []
+
+    def stop(record):
+        seen.append(record.loss)
+        raise KeyboardInterrupt
+
+    with pytest.raises((KeyboardInterrupt, Interrupted)):
+        train(case, out=tmp_path / "parts", on_epoch=stop)
+    parts = train(case, out=tmp_path / "parts", on_epoch=lambda record: seen.append(record.loss))
+    whole, _ = trained(case)
+    assert len(seen) == 2
+    assert torch.tensor(seen).isfinite().all()
+    found, expected = weights(parts.model), weights(whole.model)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+    start = dict(build(case).named_parameters())
+    same = {name for name, now in whole.model.named_parameters() if torch.equal(now.cpu(), start[name])}
+    assert same == IDLE.get(case, set())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_saved_model_predicts_the_same(case, trained):
+    bundle, folder = trained(case)
+    data = data_of(case)
+    loaded = load(folder)
+    expected = bundle.answer(data, batch=2)
+    assert expected.shape == data.targets.shape
+    assert torch.equal(loaded.answer(data, batch=2), expected)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bf16_trains_close_to_fp32(case, trained):
+    skip_exempt("bf16", case)
+    bundle, _ = trained(case)
+    data = data_of(case)
+    fp32 = bundle.answer(data, batch=2)
+    bf16 = train(case, precision="bf16").answer(data, batch=2)
+    assert ((bf16 - fp32).norm() / fp32.norm()).item() < 0.1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_exported_file_gives_what_the_model_gives(case, trained, tmp_path):
+    skip_exempt("export", case)
+    _, folder = trained(case)
+    exported = export_run(folder, tmp_path / "model.pt2", "torch")
+    assert exported.difference <= 1e-4
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_permuting_points_permutes_the_outputs(case):
+    skip_exempt("order", case)
+    model = build(case).double().eval()
+    if fixed_grid(model) is not None:
+        pytest.skip("the points of a grid have an order")
+    (coords, inputs), more = question(model, 30)
+    coords, inputs = coords.double(), inputs.double()
+    more = {name: part.double() if part.is_floating_point() else part for name, part in more.items()}
+    order, seen = torch.randperm(30), torch.randperm(coords.shape[1])
+    if not completes(model):
+        seen = order
+    moved = {
+        name: part[:, order] if name == "points" else part[:, seen] for name, part in more.items()
+    }
+    expected = model(coords, inputs, **more)[:, order]
+    torch.testing.assert_close(model(coords[:, seen], inputs[:, seen], **moved), expected)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_sample_does_not_see_the_others_of_its_batch(case):
+    model = build(case).double().eval()
+    (coords, inputs), more = question(model, 30, samples=3)
+    coords, inputs = coords.double(), inputs.double()
+    more = {name: part.double() if part.is_floating_point() else part for name, part in more.items()}
+    alone = {name: part[1:2] for name, part in more.items()}
+    expected = model(coords, inputs, **more)[1:2]
+    torch.testing.assert_close(model(coords[1:2], inputs[1:2], **alone), expected)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_cost_is_affine_in_the_number_of_points(case):
+    """Equal steps in N cost equal numbers of FLOPs."""
+    skip_exempt("cost", case)
+    counts = []
+    for rows in (8, 16, 24):
+        model = build(case, (rows, 8))
+        args, more = question(model, 8 * rows)
+        counts.append(count_flops(model, *args, **more))
+    assert counts[2] - counts[1] == counts[1] - counts[0] > 0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_packed_meshes_are_computed_as_each_by_itself(case):
+    model = build(case).double().eval()
+    if not takes_segments(model):
+        pytest.skip("takes meshes of one size")
+    if fixed_grid(model) is not None:
+        pytest.skip("the grid is fixed")
+    sizes = [5, 1, 24]
+    (coords, inputs), more = question(model, sum(sizes), samples=1)
+    coords, inputs = coords.double().requires_grad_(), inputs.double()
+    more = {name: part.double() if part.is_floating_point() else part for name, part in more.items()}
+    apart = [
+        model(x, a, **dict(zip(more, own, strict=True)))
+        for x, a, *own in zip(*(part.split(sizes, dim=1) for part in (coords, inputs, *more.values())), strict=True)
+    ]
+    packed = model(coords, inputs, **more, segments=offsets_of(sizes))
+    torch.testing.assert_close(packed, torch.cat(apart, dim=1))
+    slopes = [torch.autograd.grad(out.square().sum(), coords)[0] for out in (packed, torch.cat(apart, dim=1))]
+    torch.testing.assert_close(*slopes)
+
+
+def test_every_model_compiles_as_one_graph():
+    script = Path(__file__).with_name("compiled_contract.py")
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    failures = json.loads(ended.stdout.splitlines()[-1])
+    assert {case for case in failures if ("compile", case) not in EXEMPT} == set(), failures
