@@ -28,4 +28,4 @@ def failure(case: str) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps({case: message for case in CASES if (message := failure(case))}))
+    json.dump({case: message for case in CASES if (message := failure(case))}, sys.stdout)

@@ -13,7 +13,10 @@ from linearno.nn.protocol import completes, needs_of, spec_of
 from linearno.training.tasks import Completion, Task
 
 GRID = (6, 5)
-TINY = {"width": 16, "depth": 1, "heads": 2, "slices": 6, "modes": 2}  # a model gets those that it has
+TINY = {  # a model gets those that it has
+    **{"width": 16, "depth": 1, "heads": 2, "slices": 6, "modes": 2},
+    **{"key_layers": 1, "mlp_layers": 1, "head_layers": 1},
+}
 OWN_SETTINGS: dict[str, dict] = {}  # further settings of a case
 VARIANTS = {
     "linearno, grid": {"stem": "conv"},
@@ -72,7 +75,9 @@ def data_of(case: str, samples: int = 4) -> FieldData:
     )
 
 
-def question(model: nn.Module, points: int, samples: int = 2) -> tuple[tuple[Tensor, Tensor], dict[str, Tensor]]:
+def question(
+    model: nn.Module, points: int, samples: int = 2
+) -> tuple[tuple[Tensor, Tensor], dict[str, Tensor]]:
     """Arguments of one call: some observations for a completer, inputs at all points for any other model."""
     generator = torch.Generator().manual_seed(1)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from linearno.core.errors import entry
 
@@ -90,6 +90,16 @@ def flops(s: Shape) -> int:
     return 2 * (products(s) + attention_products(s) + s.mixes * slice_attention_products(s))
 
 
+def _attention_flops(
+    query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...], *_: object, **__: object
+) -> int:
+    return sdpa_flop_count(query, key, value)
+
+
+# PyTorch's counter knows the attention kernels of CUDA, not that of the CPU.
+_CPU_ATTENTION = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops}
+
+
 def count_flops(model: nn.Module, *args: Tensor | None, **kwargs: Tensor) -> int:
     """Floating-point operations of the matrix products, convolutions and attention in one forward call.
 
@@ -98,7 +108,8 @@ def count_flops(model: nn.Module, *args: Tensor | None, **kwargs: Tensor) -> int
     training = model.training
     model.eval()
     try:
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
+        counter = FlopCounterMode(display=False, custom_mapping=_CPU_ATTENTION)
+        with counter, torch.no_grad():
             model(*args, **kwargs)
         return counter.get_total_flops()
     finally:

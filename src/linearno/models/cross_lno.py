@@ -3,18 +3,45 @@
 Axes: B batch, K observations, N query points, X coordinates, C channels, W width, M slices.
 """
 
-import torch
-from jaxtyping import Float
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from linearno.models.lno import LatentBlock, Slices
-from linearno.models.registry import model
+from linearno.models.lno import BLOCK_NAMES, LatentBlock, Slices, infer_sizes
+from linearno.models.registry import PublishedFormat, model
 from linearno.nn.latent_attention import ResidualMlp, gather_by_scores, require_heads, scatter_by_scores
 from linearno.nn.observations import Observed, Output, Points, Values, join_observations, require_points
 
 
-@model("cross-lno", needs=("points",))
+def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of a published completer; shapes determine all but the heads."""
+    if "trunk_mlp.input.weight" not in weights:
+        return None
+    coords, features = (weights[f"{part}_mlp.input.weight"].shape[1] for part in ("trunk", "branch"))
+    own = {"coords": coords, "inputs": features - coords}
+    own |= {"heads": hints["heads"]} if "heads" in hints else {}
+    return infer_sizes(weights, "trunk_mlp", "mode_mlp") | own
+
+
+PUBLISHED = PublishedFormat(
+    infer=infer_published,
+    names=[
+        *BLOCK_NAMES,
+        (r"^trunk_mlp\.", "trunk."),
+        (r"^branch_mlp\.", "branch."),
+        (r"^mode_mlp\.", "scores."),
+        (r"^encode_mlp\.", "encode_slices."),
+        (r"^decode_mlp\.", "decode_slices."),
+        (r"^Wv\.", "value."),
+        (r"^ln\.", "norm."),
+    ],
+    hints=("heads",),
+)
+
+
+@model("cross-lno", needs=("points",), published=(PUBLISHED,))
 class CrossLNO(nn.Module):
     """LNO that reconstructs a field at any points from observations at others (Wang and Wang, 2024).
 
@@ -24,9 +51,9 @@ class CrossLNO(nn.Module):
         z ← z + attention(norm z),  z ← z + mlp(norm z)               `depth` times, among the slices
         u(q) = head(softmax_M(s(trunk(q))) decode(z))                 M slices → any points q
 
-    trunk, branch and head are residual MLPs with `mlp_layers` hidden layers; s, V, encode and decode are linear.
-    Query points do not see each other. Weights are initialised as PyTorch does; defaults are the published
-    settings on Burgers' equation.
+    trunk, branch and head are residual MLPs with `mlp_layers` hidden layers; s, V, encode and decode are
+    linear. Query points do not see each other. Weights are initialised as PyTorch does; defaults are the
+    published settings on Burgers' equation.
 
     Args:
         coords: number of coordinates X of a point.

@@ -3,7 +3,8 @@
 Axes: B batch, K observations, N query points, X coordinates, C channels, W width.
 """
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -11,7 +12,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import relu, scaled_dot_product_attention
 
-from linearno.models.registry import model
+from linearno.models.registry import PublishedFormat, model
 from linearno.nn.latent_attention import ExactLinear, merge_heads, require_heads, split_heads
 from linearno.nn.observations import Observed, Output, Points, Values, join_observations, require_points
 
@@ -42,7 +43,42 @@ class EncoderLayer(nn.Module):
         return self.norm_mlp(tokens + self.dropout(self.outer(hidden)))
 
 
-@model("deeponet", needs=("points",))
+def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of a published completer; shapes determine all but the heads."""
+    if "branch.feature" not in weights:
+        return None
+    layers = {name.split(".")[3] for name in weights if name.startswith("branch.encoder.layers.")}
+    coords, features = (weights[f"{part}.mlp.0.weight"].shape[1] for part in ("trunk", "branch"))
+    own = {"heads": hints["heads"]} if "heads" in hints else {}
+    return own | {
+        "coords": coords,
+        "inputs": features - coords,
+        "outputs": len(weights["dot.mlp.2.bias"]),
+        "width": weights["branch.feature"].shape[-1],
+        "depth": len(layers),
+    }
+
+
+PUBLISHED = PublishedFormat(
+    infer=infer_published,
+    names=[
+        (r"^branch\.feature$", "token"),
+        (r"^branch\.mlp\.", "tokens."),
+        (r"^branch\.encoder\.layers\.", "encoder."),
+        (r"^trunk\.mlp\.", "trunk."),
+        (r"^dot\.mlp\.", "head."),
+        (r"\.self_attn\.in_proj_", ".qkv."),
+        (r"\.self_attn\.out_proj\.", ".merge."),
+        (r"\.norm1\.", ".norm_attention."),
+        (r"\.norm2\.", ".norm_mlp."),
+        (r"\.linear1\.", ".inner."),
+        (r"\.linear2\.", ".outer."),
+    ],
+    hints=("heads",),
+)
+
+
+@model("deeponet", needs=("points",), published=(PUBLISHED,))
 class DeepONet(nn.Module):
     """DeepONet that reconstructs a field from any number of observations (Lu et al., 2021).
 
@@ -91,7 +127,9 @@ class DeepONet(nn.Module):
         super().__init__()
         self.sizes = (coords, inputs)
         half = width // 2
-        self.tokens = nn.Sequential(ExactLinear(coords + inputs, half), nn.LeakyReLU(), nn.Linear(half, width))
+        self.tokens = nn.Sequential(
+            ExactLinear(coords + inputs, half), nn.LeakyReLU(), nn.Linear(half, width)
+        )
         self.token = nn.Parameter(torch.zeros(1, 1, width))
         self.encoder = nn.Sequential(*(EncoderLayer(width, heads, dropout) for _ in range(depth)))
         self.trunk = nn.Sequential(

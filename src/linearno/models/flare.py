@@ -3,12 +3,14 @@
 Axes: B batch, N points, W width, H heads, D head width, M slices.
 """
 
-import torch
-from jaxtyping import Float
-from pydantic import PositiveInt
-from torch import nn
+from collections.abc import Mapping
+from typing import Any
 
-from linearno.models.registry import model
+import torch
+from pydantic import PositiveInt
+from torch import Tensor, nn
+
+from linearno.models.registry import PublishedFormat, model
 from linearno.nn.embeddings import TimeEmbedding
 from linearno.nn.latent_attention import (
     Features,
@@ -44,16 +46,18 @@ class FlareMixer(nn.Module):
 
     def __init__(self, width: int, heads: int, slices: int, layers: int):
         super().__init__()
-        self.heads = heads
-        self.latents = nn.Parameter(torch.randn(heads, slices, require_heads(width, heads)) * LATENT_STD)
+        require_heads(width, heads)
+        self.heads, self.slices = heads, slices
+        self.latents = nn.Parameter(torch.randn(width, slices) * LATENT_STD)  # L: its memory is (H, M, D)
         self.key = residual_mlp(width, layers)
         self.value = residual_mlp(width, layers)
         self.merge = nn.Linear(width, width)
 
     def forward(self, h: Features, mask: Mask | None = None) -> Features:
         key, value = (split_heads(part(h), self.heads) for part in (self.key, self.value))
-        slices = gather_points(self.latents, key, value, scale=1.0, mask=mask)
-        return self.merge(merge_heads(scatter_slices(key, self.latents, slices, scale=1.0)))
+        latents = self.latents.view(self.heads, self.slices, -1)
+        slices = gather_points(latents, key, value, scale=1.0, mask=mask)
+        return self.merge(merge_heads(scatter_slices(key, latents, slices, scale=1.0)))
 
 
 class FlareBlock(nn.Module):
@@ -118,13 +122,56 @@ class FlareOperator(PointOperator):
         self.apply(initialise)
 
 
-@model("flare", needs=lambda config: ("time",) * config.time)
+def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of a published FLARE; shapes determine all but the heads and the number of coordinates."""
+    if "blocks.0.att.latent_q" not in weights:
+        return None
+    width, features = weights["in_proj.fc1.weight"].shape
+    coords = hints.get("coords", features)
+
+    def layers(part: str) -> int:
+        return sum(name.startswith(f"{part}.fcs.") for name in weights) // 2
+
+    own = {"heads": hints["heads"]} if "heads" in hints else {}
+    return own | {
+        "coords": coords,
+        "inputs": features - coords,
+        "outputs": len(weights["out_proj.1.fc2.bias"]),
+        "width": width,
+        "depth": 1 + max(int(name.split(".")[1]) for name in weights if name.startswith("blocks.")),
+        "slices": weights["blocks.0.att.latent_q"].shape[1],
+        "key_layers": layers("blocks.0.att.k_proj"),
+        "mlp_layers": layers("blocks.0.mlp"),
+        "head_layers": layers("in_proj"),
+    }
+
+
+PUBLISHED = PublishedFormat(
+    infer=infer_published,
+    names=[
+        (r"^in_proj\.", "lift."),
+        (r"^out_proj\.", "head."),
+        (r"\.fc1\.", ".input."),
+        (r"\.fcs\.", ".hidden."),
+        (r"\.fc2\.", ".output."),
+        (r"\.norm1\.", ".norm_mixer."),
+        (r"\.norm2\.", ".norm_mlp."),
+        (r"\.att\.latent_q$", ".mixer.latents"),
+        (r"\.att\.k_proj\.", ".mixer.key."),
+        (r"\.att\.v_proj\.", ".mixer.value."),
+        (r"\.att\.out_proj\.", ".mixer.merge."),
+    ],
+    hints=("heads", "coords"),
+)
+
+
+@model("flare", needs=lambda config: ("time",) * config.time, published=(PUBLISHED,))
 class FLARE(FlareOperator):
     """FLARE: fast low-rank attention routing engine (Puri et al., 2025).
 
-    Paper: https://arxiv.org/abs/2508.12594. A block is h + mixer(norm h), then h + mlp(norm h), where the mixer
-    gathers N points into M slices and scatters them back with the same learned queries L and keys K of each
-    head (`FlareMixer`):
+    Paper: https://arxiv.org/abs/2508.12594. A block is h + mixer(norm h), then h + mlp(norm h), where the
+    mixer gathers N points into M slices and scatters them back with the same learned queries L and keys K of
+    each head (`FlareMixer`):
 
         Y = softmax_M(K Lᵀ) softmax_N(L Kᵀ) V
 

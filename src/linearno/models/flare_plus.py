@@ -4,7 +4,6 @@ Axes: B batch, N points, W width, H heads, D head width, M slices.
 """
 
 import torch
-from jaxtyping import Float
 from pydantic import PositiveInt
 from torch import nn
 
@@ -51,9 +50,9 @@ class FlarePlusMixer(nn.Module):
 class FLAREPlus(FlareOperator):
     """FLARE++: FLARE with queries that depend on the input (2026).
 
-    Paper: https://arxiv.org/abs/2608.11519. Three attentions of linear cost in each mixer (`FlarePlusMixer`) in
-    place of two: learned seeds gather the queries, the queries gather the points into M slices, and the points
-    read them back. Blocks, lift and head are those of `FLARE`.
+    Paper: https://arxiv.org/abs/2608.11519. A mixer (`FlarePlusMixer`) has three attentions of linear cost in
+    place of two: learned seeds gather the queries, the queries gather the points into M slices, and the
+    points read them back. Blocks, lift and head are those of `FLARE`.
 
     Args:
         coords: number of coordinates X of a point.

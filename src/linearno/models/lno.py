@@ -3,7 +3,8 @@
 Axes: B batch, N points, K observations, X coordinates, W width, H heads, M slices.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -11,7 +12,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from linearno.core.errors import UserError
-from linearno.models.registry import model
+from linearno.models.registry import PublishedFormat, model
 from linearno.nn.embeddings import unit_grid
 from linearno.nn.latent_attention import (
     MultiHeadSelfAttention,
@@ -43,7 +44,59 @@ class LatentBlock(nn.Module):
         return z + self.mlp(self.norm_mlp(z))
 
 
-@model("lno", needs=lambda config: ("time",) * config.time)
+BLOCK_NAMES = [
+    (r"^attn_blocks\.", "blocks."),
+    (r"\.self_attn\.Wq\.", ".attention.query."),
+    (r"\.self_attn\.Wk\.", ".attention.key."),
+    (r"\.self_attn\.Wv\.", ".attention.value."),
+    (r"\.self_attn\.proj\.", ".attention.out."),
+    (r"\.ln1\.", ".norm_attention."),
+    (r"\.ln2\.", ".norm_mlp."),
+    (r"^out_mlp\.", "head."),
+]
+
+
+def infer_sizes(weights: Mapping[str, Tensor], trunk: str, scores: str) -> dict[str, Any]:
+    """What the shapes of a published LNO or completer determine, given the names of its trunk and scores."""
+    return {
+        "outputs": len(weights["out_mlp.output.bias"]),
+        "width": len(weights[f"{trunk}.input.bias"]),
+        "depth": 1 + max(int(name.split(".")[1]) for name in weights if name.startswith("attn_blocks.")),
+        "slices": len(weights[f"{scores}.bias"]),
+        "mlp_layers": sum(name.startswith(f"{trunk}.hidden.") for name in weights) // 2,
+    }
+
+
+def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of a published LNO; by default all that its trunk sees are coordinates."""
+    if "trunk_projector.input.weight" not in weights:
+        return None
+    axes, features = (weights[f"{part}_projector.input.weight"].shape[1] for part in ("trunk", "branch"))
+    own = {name: hints[name] for name in ("heads", "trunk", "time") if name in hints}
+    if hints.get("trunk") == "grid":
+        coords = hints.get("coords", features - axes)
+        own |= {"grid": hints.get("grid"), "coords": coords, "inputs": features - axes - coords}
+    else:
+        coords = axes - bool(hints.get("time"))
+        if hints.get("coords", coords) != coords:
+            raise UserError(f"coords={hints['coords']} was given, but the trunk takes {coords}")
+        own |= {"coords": coords, "inputs": features - axes}
+    return infer_sizes(weights, "trunk_projector", "attention_projector.output") | own
+
+
+PUBLISHED = PublishedFormat(
+    infer=infer_published,
+    names=[
+        *BLOCK_NAMES,
+        (r"^trunk_projector\.", "trunk."),
+        (r"^branch_projector\.", "branch."),
+        (r"^attention_projector\.", "scores."),
+    ],
+    hints=("heads", "coords", "trunk", "grid", "time"),
+)
+
+
+@model("lno", published=(PUBLISHED,), needs=lambda config: ("time",) * config.time)
 class LNO(nn.Module):
     """Latent neural operator: blocks work on M slices only (Wang and Wang, 2024).
 
@@ -54,8 +107,8 @@ class LNO(nn.Module):
         z ← z + attention(norm z),  z ← z + mlp(norm z)            `depth` times, among the slices
         u = head(softmax_M(s) z)                                   M slices → N points
 
-    trunk, branch, scores and head are residual MLPs with `mlp_layers` hidden layers. The cost is O(N · slices ·
-    width). Weights are initialised as PyTorch does.
+    trunk, branch, scores and head are residual MLPs with `mlp_layers` hidden layers. The cost is
+    O(N · slices · width). Weights are initialised as PyTorch does.
 
     Args:
         coords: number of coordinates X of a point.
@@ -66,8 +119,8 @@ class LNO(nn.Module):
         heads: heads of the attention among the slices.
         slices: M, the number of latent positions (published name: modes).
         mlp_layers: hidden layers of each residual MLP.
-        trunk: what the scores depend on: the coordinates, or the positions in the unit `grid`; the branch then
-            sees both.
+        trunk: what the scores depend on: the coordinates, or the positions in the unit `grid`; the branch
+            then sees both.
         grid: (rows, columns[, layers]) of a structured mesh, points in C order; taken from the data if None.
         time: whether the model takes a time, as `forward(..., time=(B, 1))`; it is a further coordinate.
 
@@ -103,14 +156,11 @@ class LNO(nn.Module):
         axes = time + (coords if positions is None else positions.shape[-1])
         beside = inputs if positions is None else self.features
 
-        def mlp(inputs: int, outputs: int, **exact: bool) -> ResidualMlp:
-            return ResidualMlp(inputs, width, outputs, mlp_layers, **exact)
-
-        self.trunk = mlp(axes, width, exact_input=True)
-        self.branch = mlp(axes + beside, width, exact_input=True)
-        self.scores = mlp(width, slices)
+        self.trunk = ResidualMlp(axes, width, width, mlp_layers, exact_input=True)
+        self.branch = ResidualMlp(axes + beside, width, width, mlp_layers, exact_input=True)
+        self.scores = ResidualMlp(width, width, slices, mlp_layers)
         self.blocks = nn.Sequential(*(LatentBlock(width, heads) for _ in range(depth)))
-        self.head = mlp(width, outputs, exact_output=True)
+        self.head = ResidualMlp(width, width, outputs, mlp_layers, exact_output=True)
 
     def forward(
         self,

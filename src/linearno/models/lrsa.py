@@ -3,6 +3,7 @@
 Axes: B batch, N points, X coordinates, W width, H heads, D head width, M slices.
 """
 
+from collections.abc import Mapping
 from math import pi
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -14,7 +15,7 @@ from torch.nn.functional import gelu
 
 from linearno.core.config import Config
 from linearno.core.errors import UserError
-from linearno.models.registry import model
+from linearno.models.registry import PublishedFormat, model
 from linearno.nn.embeddings import TimeEmbedding
 from linearno.nn.latent_attention import (
     ExactLinear,
@@ -236,7 +237,83 @@ def lrsa_needs(config: Any) -> tuple[str, ...]:
     return ("time",) * config.time + ("mass",) * config.mass
 
 
-@model("lrsa", needs=lrsa_needs)
+def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of a published model; of the inputs of the lift only their number is known.
+
+    By default as many coordinates are assumed as have room with all frequencies, up to three.
+    """
+    if "blocks.0.attn.slice_features" not in weights:
+        return None
+    frequencies = weights["embed_position.freqs"]
+    width, features = weights["lifting.up.weight"].shape
+    pairs = 2 * len(frequencies)
+    coords = hints.get("coords", min(3, features // pairs))
+    heads, slices, _ = weights["blocks.0.attn.slice_features"].shape
+    low, high = float(frequencies[0]), float(frequencies[-1])  # stored as exponents
+    biases = Biases(*(f"blocks.0.attn.{part}.bias" in weights for part in ("to_q_2", "to_k", "to_out")))
+    return {
+        "coords": coords,
+        "inputs": features - coords * pairs,
+        "outputs": len(weights["project.up.bias"]),
+        "width": width,
+        "depth": 1 + max(int(name.split(".")[1]) for name in weights if name.startswith("blocks.")),
+        "heads": heads,
+        "slices": slices,
+        "mlp_ratio": len(weights["blocks.0.ffn.gate_proj.weight"]) / width,
+        "gated": "blocks.0.ffn.up_proj.weight" in weights,
+        "bias": next(name for name, known in BIASES.items() if known == biases),
+        "mix_channels": "blocks.0.attn.channel_norm_1.weight" in weights,
+        "mix_slices": "blocks.0.attn.sm_norm.weight" in weights,
+        "fourier": Fourier(count=len(frequencies), low=low, high=high, raw=False),
+    }
+
+
+def convert(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Leave out the frequencies, which are settings here, and number the layers among the slices."""
+    names = ["mix_mlp_1", "mix_attention", "mix_mlp_2"]
+    present = [name for name in names if f"blocks.0.{name}.norm.weight" in weights]
+    order = {name: f"mix.{place}" for place, name in enumerate(present)}
+    renamed = {}
+    for name, tensor in weights.items():
+        for layer, place in order.items():
+            name = name.replace(f".{layer}.", f".{place}.")
+        renamed[name] = tensor
+    renamed.pop("embed_position.freqs", None)
+    return renamed
+
+
+PUBLISHED = PublishedFormat(
+    infer=infer_published,
+    names=[
+        (r"^lifting\.up\.", "lift.1."),
+        (r"^project\.up\.", "head."),
+        (r"\.attn_norm\.", ".norm_points."),
+        (r"\.attn\.slice_features$", ".gather.latents"),
+        (r"\.attn\.channel_norm_(\d)\.", r".mix_mlp_\1.norm."),
+        (r"\.attn\.channel_mixing_(\d)\.", r".mix_mlp_\1.layer."),
+        (r"\.attn\.sm_norm\.", ".mix_attention.norm."),
+        (r"\.attn\.sm_", ".mix_attention.layer."),
+        (r"\.attn\.(to_[qkv]|to_out|[qk]_norm)_2\.", r".scatter.\1."),
+        (r"\.attn\.out_slice_norm\.", ".norm_slices."),
+        (r"\.attn\.", ".gather."),
+        (r"\.to_q\.", ".query."),
+        (r"\.to_k\.", ".key."),
+        (r"\.to_v\.", ".value."),
+        (r"\.to_out\.", ".out."),
+        (r"\.q_norm\.", ".norm_query."),
+        (r"\.k_norm\.", ".norm_key."),
+        (r"\.ffn_ln\.", ".mlp.norm."),
+        (r"\.ffn\.", ".mlp.layer."),
+        (r"\.gate_proj\.", ".inner."),
+        (r"\.up_proj\.", ".gate."),
+        (r"\.down_proj\.", ".outer."),
+    ],
+    hints=("coords",),
+    convert=convert,
+)
+
+
+@model("lrsa", needs=lrsa_needs, published=(PUBLISHED,))
 class LRSA(PointOperator):
     """Low-rank spatial attention with a transformer block among the slices (Yang et al., 2026).
 
@@ -262,7 +339,8 @@ class LRSA(PointOperator):
         slices: M, the rank of the attention of each head (published names: latents, modes).
         mlp_ratio: hidden width of each MLP, in multiples of `width`; 8/3 is usual for gated ones.
         gated: gated MLPs, whose hidden width is rounded up to a multiple of 16.
-        bias: maps with a bias: "none", "output" (attention outputs and MLPs), "no-query" (all but queries), "all".
+        bias: maps with a bias: "none", "output" (attention outputs and MLPs), "no-query" (all but queries) or
+            "all".
         point_mlp: "conv" puts a 3×3 convolution on the `grid` before the MLP of the points.
         mix_channels: whether an MLP acts on the gathered slices.
         mix_slices: whether self-attention and a second MLP act on the slices.

@@ -3,7 +3,8 @@
 Axes: B batch, N points, W width, H heads, D head width, M slices, K conditions.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from linearno.core.errors import UserError
-from linearno.models.registry import model
+from linearno.models import published_transformer as published
+from linearno.models.registry import PublishedFormat, model
 from linearno.nn.embeddings import TimeEmbedding
 from linearno.nn.latent_attention import ExactLinear, Features, Mask, merge_heads, require_heads, split_heads
 from linearno.nn.point_operator import Coords, Inputs, Output, PointOperator, Time
@@ -73,8 +75,12 @@ class AdaptiveSliceAttention(nn.Module):
 
 def gumbel_noise(scores: Tensor) -> Tensor:
     """Standard Gumbel numbers in the shape of the scores."""
-    uniform = torch.rand_like(scores, dtype=torch.promote_types(scores.dtype, torch.float32))
-    return -torch.log(-torch.log(uniform + NOISE_EPS) + NOISE_EPS)
+    return -torch.log(-torch.log(draw_uniform(scores) + NOISE_EPS) + NOISE_EPS)
+
+
+def draw_uniform(scores: Tensor) -> Tensor:
+    """Numbers in (0, 1) in the shape of the scores, in float32 or the wider type of the scores."""
+    return torch.rand_like(scores, dtype=torch.promote_types(scores.dtype, torch.float32))
 
 
 class TransolverPlusBlock(nn.Module):
@@ -94,7 +100,51 @@ class TransolverPlusBlock(nn.Module):
         return h + self.mlp(self.norm_mlp(h))
 
 
-@model("transolver++", needs=lambda config: ("time",) * config.time + ("condition",) * bool(config.condition))
+def needs(config: Any) -> tuple[str, ...]:
+    return ("time",) * config.time + ("condition",) * bool(config.condition)
+
+
+def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of a published Transolver++: all but the number of coordinates follow from shapes."""
+    if published.published_family(weights) != "transolver++":
+        return None
+    features = weights["preprocess.linear_pre.0.weight"].shape[1]
+    coords = hints.get("coords", features)
+    return published.infer_settings(weights, "in_project_slice") | {
+        "coords": coords,
+        "inputs": features - coords,
+        "outputs": max(len(weights[name]) for name in weights if name.endswith(".mlp2.bias")),
+        "time": "time_fc.0.weight" in weights,
+        "condition": weights["embedding.weight"].shape[1] if "embedding.weight" in weights else 0,
+    }
+
+
+def convert(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Flatten the bias of the temperatures, one for each head."""
+    return {
+        name: tensor.flatten() if name.endswith(".temperature_bias") else tensor
+        for name, tensor in weights.items()
+    }
+
+
+PUBLISHED = PublishedFormat(
+    infer=infer_published,
+    names=[
+        *published.LINEARNO_NAMES,
+        (r"^embedding\.", "condition."),
+        (r"^norm\.", "head.0."),
+        (r"^head\.(weight|bias)$", r"head.1.\1"),
+        (r"\.merge\.0\.", ".merge."),
+        (r"\.attention\.bias$", ".attention.temperature_bias"),
+        (r"\.proj_temperature\.", ".temperature."),
+        (r"\.in_project_slice\.", ".slices."),
+    ],
+    hints=("coords",),
+    convert=convert,
+)
+
+
+@model("transolver++", needs=needs, published=(PUBLISHED,))
 class TransolverPlus(PointOperator):
     """Transolver++: Transolver with adaptive temperatures and Gumbel noise (Luo et al., 2025).
 

@@ -34,7 +34,7 @@ class Padding:
         mask = entries < sizes[:, None]
         target = mask.flatten().nonzero().flatten()
         self._source: Int64[Tensor, "S L"] = source.to(device, non_blocking=True)
-        self._target: Int64[Tensor, "T"] = target.to(device, non_blocking=True)
+        self._target: Int64[Tensor, T] = target.to(device, non_blocking=True)
         self.mask = mask.to(device, non_blocking=True)
 
     def pad(self, x: Float[Tensor, "1 T C"]) -> Float[Tensor, "S L C"]:
