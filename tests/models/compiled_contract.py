@@ -11,14 +11,14 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.models.contract_models import CASES, build, question
+from tests.models.contract_models import CASES, POINTS, build, question
 
 
 def failure(case: str) -> str:
     """Why the model does not compile as one graph to what it computes otherwise; empty if it does."""
     torch._dynamo.reset()
     model = build(case).eval()
-    args, more = question(model, 30)
+    args, more = question(model, POINTS)
     try:
         compiled = torch.compile(model, fullgraph=True, backend="eager")
         found, expected = compiled(*args, **more), model(*args, **more)

@@ -3,6 +3,8 @@
 A case is a model by its name, or "NAME, WHAT" with further settings. Axes: S samples, N points, C channels.
 """
 
+from math import prod
+
 import torch
 from torch import Tensor, nn
 
@@ -12,10 +14,11 @@ from linearno.nn import ModelConfig
 from linearno.nn.protocol import completes, needs_of, spec_of
 from linearno.training.tasks import Completion, Task
 
-GRID = (6, 5)
+GRID = (18, 4)  # U-Nets need more than 16 points along an axis
+POINTS = prod(GRID)
 TINY = {  # a model gets those that it has
     **{"width": 16, "depth": 1, "heads": 2, "slices": 6, "modes": 2},
-    **{"key_layers": 1, "mlp_layers": 1, "head_layers": 1},
+    **{"unets": 1, "key_layers": 1, "mlp_layers": 1, "head_layers": 1},
 }
 OWN_SETTINGS: dict[str, dict] = {}  # further settings of a case
 VARIANTS = {
