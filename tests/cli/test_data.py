@@ -44,7 +44,7 @@ def test_a_set_is_made_checked_and_not_made_twice(type_, tmp_path):
     assert first.output.startswith(f"{tmp_path}: seed 0, resolution 11, train 3, test 2; made in")
     assert first.output.endswith(" s (solved on cpu)\n")
     assert first.output.count("\n") == 1  # quiet where there is no terminal
-    assert "already there, nothing to do" in type_(line).output
+    assert "already complete, nothing to do" in type_(line).output
     assert "all is well" in type_(f"verify darcy --root {tmp_path}").output
 
 
@@ -53,7 +53,7 @@ def test_a_benchmark_with_a_validation_split_makes_it_too(type_, tmp_path):
     result = type_(line)
     assert result.exit_code == 0
     assert "seed 0, resolution 8, train 3, test 2, val 1; made in" in result.output
-    assert "already there, nothing to do" in type_(line).output
+    assert "already complete, nothing to do" in type_(line).output
     assert "all is well" in type_(f"verify burgers --root {tmp_path}").output
     (tmp_path / "val_u.npy").write_bytes(b"")
     assert type_(f"verify burgers --root {tmp_path}").exit_code == 2
@@ -115,7 +115,7 @@ def test_a_small_flow_is_made_with_the_scheme_that_was_asked_for(type_, tmp_path
     first = type_(f"{line} --scheme rk4")
     assert first.exit_code == 0, first.output
     assert "seed 0, resolution 16, train 2, test 1, scheme rk4; made in" in first.output
-    assert "already there, nothing to do" in type_(line).output  # the usual scheme
+    assert "already complete, nothing to do" in type_(line).output  # the usual scheme
     other = type_(f"{line} --scheme euler")
     assert other.exit_code == 2
     assert "holds another set (ns: seed 0, resolution 16, train 2, test 1, scheme rk4)" in other.stderr
@@ -127,7 +127,7 @@ def test_a_small_set_of_pipes_is_made_and_checked(type_, tmp_path):
     first = type_(line)
     assert first.exit_code == 0, first.output
     assert "seed 0, resolution 9, train 2, test 1; made in" in first.output
-    assert "already there, nothing to do" in type_(line).output
+    assert "already complete, nothing to do" in type_(line).output
     assert "all is well" in type_(f"verify pipe --root {tmp_path}").output
     assert "data/pipe" in type_("list").output
 
@@ -177,7 +177,7 @@ def test_a_gpu_that_is_not_here_is_one_line_and_leaves_no_folder(type_, tmp_path
 def test_ctrl_c_stops_promptly_with_one_line_and_keeps_what_is_done(tmp_path):
     code = (
         "from linearno.cli.data import app; import linearno.data.generation.generate as g; "
-        "g.RECORD_EVERY = 0; app()"
+        "g.RECORD_SECONDS = 0; app()"
     )
     words = f"generate darcy --train 5000 --test 1 --resolution 65 --workers 1 --out {tmp_path}".split()
     child = subprocess.Popen(
@@ -192,63 +192,61 @@ def test_ctrl_c_stops_promptly_with_one_line_and_keeps_what_is_done(tmp_path):
     _, stderr = child.communicate(timeout=PATIENCE)
     done = json.loads(progress.read_text())["done"]
     assert child.returncode == 130
-    assert stderr == f"stopped; {done} samples are kept and the same command goes on from there\n"
+    assert stderr == f"stopped; {done} samples are kept, and the same command resumes\n"
     assert not (tmp_path / "card.json").exists()
 
 
-def test_a_set_that_takes_hours_is_made_small_unless_all_of_it_is_asked_for(type_, tmp_path, monkeypatch):
-    slow = dataclasses.replace(DATASETS["darcy"], seconds=100.0, resolution=11)
-    monkeypatch.setitem(DATASETS._entries, "darcy", slow)
-    small = type_(f"generate darcy --device cpu --workers 1 --out {tmp_path / 'small'}")
-    assert small.exit_code == 0
-    assert "all 1,200 samples would take about 33 h on 1 cores; making 7 in about 12 min" in small.stderr
-    assert "--full" in small.stderr
-    assert "train 5, test 2" in small.stdout
-    asked = type_(f"generate darcy --device cpu --train 5 --test 1 --out {tmp_path / 'asked'}")
-    assert "train 5, test 1" in asked.stdout
-    assert not asked.stderr
-
-
 @pytest.fixture
-def sizes_asked_for(type_, monkeypatch):
-    """What `generate` with these words would make on a CPU, and the output; nothing is solved."""
+def requested_sizes(type_, monkeypatch):
+    """The sizes that `generate` would make, and its output; nothing is solved."""
 
-    def ask(words):
-        asked = []
+    def request(arguments, device="cpu", **changes):
+        requested = []
 
         def fake(root, *, sizes, tick, **settings):
-            asked.append(sizes)
+            requested.append(sizes)
             tick(1)
             raise UserError("enough")
 
-        name = words.split()[0]
-        monkeypatch.setitem(DATASETS._entries, name, dataclasses.replace(DATASETS[name], generate=fake))
-        output = type_(f"generate {words} --device cpu").output
-        return asked[0], output
+        name = arguments.split()[0]
+        changed = dataclasses.replace(DATASETS[name], generate=fake, **changes)
+        monkeypatch.setitem(DATASETS._entries, name, changed)
+        output = type_(f"generate {arguments} --device {device}").output
+        return requested[0], output
 
-    return ask
-
-
-def test_the_time_and_with_it_the_size_is_that_of_the_resolution(sizes_asked_for, tmp_path):
-    """Measured on a core: 0.06 s for a pipe on 33×33 nodes, 5.7 s for a cell with 100 edges."""
-    sizes, _ = sizes_asked_for(f"pipe --resolution 33 --out {tmp_path}")
-    assert sizes == {"train": 1000, "test": 200}
-    sizes, output = sizes_asked_for(f"elasticity --resolution 100 --workers 2 --out {tmp_path}")
-    assert sizes == {"train": 88, "test": 18}
-    assert "elasticity: all 1,200 samples would take about 57 min on 2 cores; making 106 in" in output
-    (usual, _), (slow, _) = (
-        sizes_asked_for(f"ns --out {tmp_path}{scheme}") for scheme in ("", " --scheme euler")
-    )
-    assert sum(slow.values()) < sum(usual.values()) / 5
+    return request
 
 
-def test_the_size_of_a_small_set_is_the_same_for_all_workers_and_cores(
-    sizes_asked_for, tmp_path, monkeypatch
-):
-    asked = [sizes_asked_for(f"pipe --workers {count} --out {tmp_path}")[0] for count in (1, 2, 64)]
-    monkeypatch.setattr("linearno.cli.data._cores", lambda: 16)
-    asked.append(sizes_asked_for(f"pipe --out {tmp_path}")[0])
-    assert all(sizes == {"train": 333, "test": 67} for sizes in asked)
+def test_a_cpu_makes_a_small_set_unless_all_or_some_sizes_are_requested(requested_sizes, tmp_path):
+    small = {"train": 5, "test": 2}
+    sizes, output = requested_sizes(f"darcy --out {tmp_path}", small=small)
+    assert sizes == small
+    assert "darcy: 7 of 1,200 samples; for all: --full, or --device cuda on a GPU\n" in output
+    for arguments, expected in (
+        ("--full", {"train": 1000, "test": 200}),
+        ("--train 3", {"train": 3, "test": 200}),
+        ("--train 3 --test 1", {"train": 3, "test": 1}),
+    ):
+        sizes, output = requested_sizes(f"darcy --out {tmp_path} {arguments}", small=small)
+        assert sizes == expected
+        assert "--full" not in output
+
+
+def test_a_gpu_and_a_fast_solver_make_all_samples(requested_sizes, tmp_path):
+    whole = {"train": 1000, "test": 200}
+    assert requested_sizes(f"darcy --out {tmp_path}", small={})[0] == whole
+    assert requested_sizes(f"pipe --out {tmp_path}", device="cuda")[0] == whole
+
+
+@pytest.mark.parametrize("name", sorted(DATASETS))
+def test_a_small_set_has_some_samples_of_every_split(requested_sizes, tmp_path, name):
+    benchmark = DATASETS[name]
+    if benchmark.generate is None:
+        pytest.skip("no solver")
+    sizes, _ = requested_sizes(f"{name} --out {tmp_path}")
+    usual = benchmark.config.make({}).sizes
+    assert sizes.keys() == usual.keys()
+    assert all(2 <= sizes[split] <= usual[split] for split in usual)
 
 
 class FewSamples(DarcyConfig):
@@ -279,7 +277,7 @@ def tiny(type_, tmp_path, monkeypatch):
 def test_without_sizes_those_of_the_set_that_was_begun_or_made_are_taken(type_, tiny):
     tiny("generate darcy --train 3 --test 1 --device cpu")
     note = "darcy: sizes as in data/darcy; for all 6 samples: --full with another --out\n"
-    for outcome in ("made in", "already there, nothing to do"):
+    for outcome in ("made in", "already complete, nothing to do"):
         result = type_("generate darcy --device cpu")
         assert result.exit_code == 0, result.output
         assert f"train 3, test 1; {outcome}" in result.stdout
@@ -296,7 +294,7 @@ def test_the_command_that_the_list_names_works(type_, tiny, tmp_path, before):
     if before == "unreadable":
         (tmp_path / "data/darcy/card.json").write_text("{")
     (row,) = (line for line in type_("list").output.splitlines() if line.startswith("darcy"))
-    command = row.rpartition(" (about")[0].rpartition("linearno data ")[2]
+    command = row.partition(" or the published")[0].rpartition("linearno data ")[2]
     result = type_(command)
     assert result.exit_code == 0, f"{command}: {result.output}"
     assert ("train 3, test 1" if before == "stopped" else "train 4, test 2") in result.output
@@ -348,4 +346,4 @@ def test_the_list_says_what_is_here_and_how_to_get_the_rest(type_, tmp_path, mon
     assert "published, 1 files, 0.01 GB" in lines["ns"]
     without = "published, 1 files, 0.01 GB without Random_UnitCell_sigma_10.npy"
     assert without in lines["elasticity"]
-    assert "linearno data generate ns --full (about" in lines["ns"]
+    assert "linearno data generate ns --full" in lines["ns"]

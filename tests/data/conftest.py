@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from linearno.data import body_fitted as curved
-from linearno.data import elasticity
+from linearno.data import airfoil, elasticity, pipe
 from linearno.data.darcy import generate_darcy
 from linearno.data.generation import generate
 from tests.data.curved_sets import AIRFOILS, PIPES
@@ -11,9 +10,14 @@ from tests.data.curved_sets import AIRFOILS, PIPES
 
 @pytest.fixture(autouse=True)
 def small_published_files(monkeypatch):
-    """Of seven airfoils and pipes and six bodies: those of the tests are whole."""
-    monkeypatch.setattr(curved, "WHOLE", {"airfoil": (7, 45, 11), "pipe": (7, 9, 9)})
-    monkeypatch.setattr(elasticity, "SAMPLES", 6)
+    """The published files have seven airfoils and pipes and six bodies on small grids."""
+    for files, sizes in (
+        (airfoil.FILES, {"samples": 7, "22 n + 1": 45, "5 n + 1": 11}),
+        (pipe.FILES, {"samples": 7, "n": 9}),
+        (elasticity.FILES, {"samples": 6}),
+    ):
+        for axis, size in sizes.items():
+            monkeypatch.setitem(files.published_sizes, axis, size)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,8 +9,7 @@ import numpy as np
 
 from linearno.data import DATASETS, airfoil, pipe
 from linearno.data.benchmark import Benchmark, DataConfig, Splits
-from linearno.data.generation.generate import Recipe, generate
-from linearno.data.generation.plan import Plan
+from linearno.data.generation.generate import DataGenerator
 from tests.data.files import make_here, publish
 
 SIZES = {"train": 3, "test": 2}
@@ -24,7 +23,11 @@ class Kind(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.room.RECIPE.name
+        return self.room.FILES.name
+
+    @property
+    def generator(self) -> DataGenerator:
+        return self.benchmark.generate
 
     @property
     def benchmark(self) -> Benchmark:
@@ -39,17 +42,17 @@ class Kind(NamedTuple):
     def verify(self, root: Path) -> list[str]:
         return self.benchmark.verify(root)
 
-    def fill(self, root: Path, recipe: Recipe | None = None, tick=lambda n: None, **settings: object) -> None:
-        plan = Plan.make({"seed": self.seed, "resolution": self.resolution, "sizes": SIZES} | settings)
-        generate(recipe or self.room.RECIPE, root, plan, workers=1, tick=tick)
+    def fill(self, root: Path, generator: DataGenerator | None = None, **settings: object) -> None:
+        usual = {"seed": self.seed, "resolution": self.resolution, "sizes": SIZES, "workers": 1}
+        (generator or self.generator)(root, **usual | {"tick": lambda n: None} | settings)
 
     def make(self, root: Path, device: str = "cpu") -> Path:
         plan = {"sizes": SIZES, "resolution": self.resolution, "seed": self.seed, "device": device}
-        return make_here(self.benchmark.generate, root, **plan)
+        return make_here(self.generator, root, **plan)
 
     def publish(self, made: Path, root: Path) -> Path:
         """The samples of a set under the published names, in float64, with two more."""
-        return publish(made, self.room.PUBLISHED, root, self.order)
+        return publish(made, self.room.FILES.published, root, self.order)
 
 
 AIRFOILS = Kind(airfoil, 45, 1, lambda train, test: [train, test, test[::-1]])

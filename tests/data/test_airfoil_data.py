@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 from linearno.cli import app
 from linearno.core.errors import UserError
 from linearno.data import DATASETS
-from linearno.data import body_fitted as curved
-from linearno.data.airfoil import RECIPE
+from linearno.data.airfoil import FILES, generate_airfoil
 from linearno.data.generation.card import read_card
 from linearno.recipes import RECIPES
 from linearno.solvers import airfoil as solver
@@ -115,12 +114,12 @@ def test_a_fold_in_a_grid_is_told_with_its_sample(serial, tmp_path):
         solver.solve_airfoil(nodes.flip(2))
 
     with pytest.raises(UserError, match=r"^train sample 0: the grid folds over itself"):
-        AIRFOILS.fill(tmp_path, replace(RECIPE, make_batch=folded))
+        AIRFOILS.fill(tmp_path, replace(generate_airfoil, make_batch=folded))
 
 
 def test_published_files_with_other_samples_are_not_trained_on(published, monkeypatch):
-    monkeypatch.setattr(curved, "WHOLE", {"airfoil": (2490, 45, 11)})
-    expected = r"NACA_Cylinder_X.npy: X has 7 samples of 45 × 11; the published file has 2,490 samples of 45"
+    monkeypatch.setitem(FILES.published_sizes, "samples", 2490)
+    expected = r"NACA_Cylinder_X.npy: X has shape \(7, 45, 11\); the published file has \(2490, 45, 11\)"
     with pytest.raises(UserError, match=expected):
         AIRFOILS.open(published)
 
@@ -128,7 +127,7 @@ def test_published_files_with_other_samples_are_not_trained_on(published, monkey
 def test_the_registry_and_the_recipes_carry_the_published_protocol():
     usual = DATASETS["airfoil"].config.make({})
     assert (usual.train, usual.test, usual.stride, DATASETS["airfoil"].resolution) == (1000, 200, 1, 221)
-    assert RECIPE.shapes(221)["Q"] == (5, 221, 51)
+    assert generate_airfoil.shapes(221)["Q"] == (5, 221, 51)
     ours, theirs = (RECIPES[f"airfoil/{name}"]() for name in ("linearno", "transolver"))
     assert (ours.training.clip, theirs.training.clip) == (1.0, 0.1)
     for recipe in (ours, theirs):

@@ -7,7 +7,7 @@ from scipy.io import savemat
 
 from linearno.core.errors import UserError
 from linearno.data import DATASETS
-from linearno.data.darcy import PUBLISHED, DarcyConfig, open_darcy, verify_darcy
+from linearno.data.darcy import FILES, DarcyConfig, open_darcy
 from tests.data.files import edit, write_v5, write_v73
 
 
@@ -21,7 +21,7 @@ def arrays(root, split: str) -> dict[str, np.ndarray]:
 
 def publish(made, root, write=write_v5) -> None:
     root.mkdir(exist_ok=True)
-    for split, name in PUBLISHED.items():
+    for split, name in FILES.published.items():
         write(root / name, {field: values.astype(float) for field, values in arrays(made, split).items()})
 
 
@@ -53,7 +53,7 @@ def test_published_files_of_both_kinds_give_what_the_generated_arrays_give(made,
         torch.testing.assert_close(one.inputs, other.inputs, rtol=0, atol=0)
         torch.testing.assert_close(one.targets, other.targets, rtol=0, atol=0)
         assert other.targets.dtype == torch.float32
-    assert verify_darcy(tmp_path / "mat") == []
+    assert FILES.verify(tmp_path / "mat") == []
 
 
 def test_where_both_lie_the_published_files_are_taken_unless_the_config_says_otherwise(made):
@@ -67,7 +67,7 @@ def test_where_both_lie_the_published_files_are_taken_unless_the_config_says_oth
 def test_a_missing_set_names_the_command_that_makes_it(tmp_path):
     with pytest.raises(UserError, match=r"card.json does not exist; run `linearno data generate darcy --out"):
         open_darcy(config(tmp_path))
-    assert len(verify_darcy(tmp_path)) == 1
+    assert len(FILES.verify(tmp_path)) == 1
 
 
 def test_an_unfinished_set_is_said_to_be_one(made):
@@ -80,7 +80,7 @@ def test_an_unfinished_set_is_said_to_be_one(made):
 
 def test_half_of_the_published_pair_is_not_enough(made, tmp_path):
     publish(made, tmp_path / "mat")
-    (tmp_path / "mat" / PUBLISHED["test"]).unlink()
+    (tmp_path / "mat" / FILES.published["test"]).unlink()
     with pytest.raises(UserError, match=r"smooth2.mat does not exist"):
         open_darcy(config(tmp_path / "mat"))
 
@@ -89,7 +89,7 @@ def test_half_of_the_published_pair_is_not_enough(made, tmp_path):
 @pytest.mark.parametrize("keep", [0.0, 0.1, 0.9])
 def test_a_truncated_published_file_is_named(made, tmp_path, write, keep):
     publish(made, tmp_path / "mat", write)
-    path = tmp_path / "mat" / PUBLISHED["train"]
+    path = tmp_path / "mat" / FILES.published["train"]
     path.write_bytes(path.read_bytes()[: int(keep * path.stat().st_size)])
     with pytest.raises(UserError, match=r"smooth1.mat .*truncated"):
         open_darcy(config(tmp_path / "mat"))
@@ -110,13 +110,14 @@ def test_a_wrong_shape_is_told_with_what_was_expected(made, tmp_path, shape):
     publish(made, tmp_path / "mat")
     with pytest.raises(UserError, match=r"smooth2.mat: sol has shape"):
         open_darcy(config(tmp_path / "mat"))
-    assert len(verify_darcy(tmp_path / "mat")) == 1
+    assert len(FILES.verify(tmp_path / "mat")) == 1
 
 
 def test_a_missing_variable_is_told(made, tmp_path):
     publish(made, tmp_path / "mat")
     savemat(
-        tmp_path / "mat" / PUBLISHED["train"], {"coef": np.ones((4, 11, 11)), "sol": np.ones((4, 11, 11))}
+        tmp_path / "mat" / FILES.published["train"],
+        {"coef": np.ones((4, 11, 11)), "sol": np.ones((4, 11, 11))},
     )
     with pytest.raises(UserError, match=r"no variable 'coeff' \(did you mean 'coef'"):
         open_darcy(config(tmp_path / "mat"))
@@ -125,15 +126,13 @@ def test_a_missing_variable_is_told(made, tmp_path):
 def test_a_variable_that_is_not_of_real_numbers_is_told(made, tmp_path):
     publish(made, tmp_path / "mat")
     fields = arrays(made, "train")
-    savemat(tmp_path / "mat" / PUBLISHED["train"], {**fields, "sol": fields["sol"] * 1j})
+    savemat(tmp_path / "mat" / FILES.published["train"], {**fields, "sol": fields["sol"] * 1j})
     with pytest.raises(UserError, match="sol holds complex"):
         open_darcy(config(tmp_path / "mat"))
 
 
 def test_too_few_samples_are_counted(made):
-    with pytest.raises(
-        UserError, match=r"train_coeff.npy holds 4 samples of coeff, but train=5 were asked for"
-    ):
+    with pytest.raises(UserError, match=r"train_coeff.npy holds 4 samples of coeff, fewer than train=5"):
         open_darcy(config(made, train=5))
 
 
@@ -150,18 +149,18 @@ def test_a_number_that_is_not_finite_is_named_with_file_and_sample(made, tmp_pat
         open_darcy(config(made))
     bad = arrays(made, "test")
     bad["coeff"][1, 0, 0] = np.inf
-    write_v5(tmp_path / "mat" / PUBLISHED["test"], bad)
+    write_v5(tmp_path / "mat" / FILES.published["test"], bad)
     with pytest.raises(UserError, match=r"smooth2.mat: coeff: sample 1 has NaN or infinite"):
         open_darcy(config(tmp_path / "mat"))
-    assert len(verify_darcy(tmp_path / "mat")) == 1
+    assert len(FILES.verify(tmp_path / "mat")) == 1
 
 
 def test_a_folder_with_both_sets_is_verified_for_both(made):
     publish(made, made)
-    shutil.copy(made / PUBLISHED["test"], made / "keep.mat")
-    (made / PUBLISHED["test"]).unlink()
+    shutil.copy(made / FILES.published["test"], made / "keep.mat")
+    (made / FILES.published["test"]).unlink()
     edit(made / "train_sol.npy", (0, 1, 1), 7.0)
-    published, generated = verify_darcy(made)
+    published, generated = FILES.verify(made)
     assert "smooth2.mat does not exist" in published
     assert "train_sol.npy" in generated
 

@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 from linearno.cli.data import app
 from linearno.core.errors import UserError
 from linearno.data import DATASETS
-from linearno.data.darcy import RECIPE, generate_darcy
+from linearno.data.darcy import generate_darcy
 from linearno.data.generation import generate as module
 from linearno.data.generation.card import read_card
-from linearno.data.generation.generate import generate, generator
-from linearno.data.generation.plan import Plan, describe_unfinished
+from linearno.data.generation.generate import DataGenerator
+from linearno.data.generation.plan import describe_unfinished
 from tests.data.toy_sets import SIZES, fill, interrupted_after, make, toy
 from tests.patience import PATIENCE
 
@@ -58,7 +58,7 @@ def test_after_kill_9_a_resumed_set_has_the_bytes_of_an_uninterrupted_one_with_o
     script = (
         "import time; from pathlib import Path\n"
         "from linearno.data.generation import generate; from linearno.data.darcy import generate_darcy\n"
-        "generate.RECORD_EVERY, slow = 0, lambda n: time.sleep(0.05)\n"
+        "generate.RECORD_SECONDS, slow = 0, lambda n: time.sleep(0.05)\n"
         f"generate_darcy(Path('cut'), sizes={sizes}, resolution=33, seed=3, workers=2, tick=slow)"
     )
     child = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, start_new_session=True)
@@ -83,7 +83,7 @@ def test_after_kill_9_a_resumed_set_has_the_bytes_of_an_uninterrupted_one_with_o
 
 def test_an_interrupted_folder_is_no_set_and_goes_on_with_what_it_has(serial, tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        fill(tmp_path / "a", recipe=interrupted_after(3))
+        fill(tmp_path / "a", generator=interrupted_after(3))
     assert {path.suffix for path in (tmp_path / "a").iterdir()} == {".part", ".json"}
     assert describe_unfinished(tmp_path / "a") == "its generation stopped after 3 of 6 samples"
     assert fill(tmp_path / "a") == [3, 1, 1, 1]
@@ -125,7 +125,7 @@ def test_other_settings_are_refused_in_a_finished_and_in_an_unfinished_folder(se
     with pytest.raises(UserError, match=r"holds another set .*seed 0, resolution 5, train 4, test 2"):
         fill(tmp_path / "finished", **change)
     with pytest.raises(KeyboardInterrupt):
-        fill(tmp_path / "begun", recipe=interrupted_after(3))
+        fill(tmp_path / "begun", generator=interrupted_after(3))
     with pytest.raises(UserError, match="begun with seed 0, resolution 5, train 4, test 2"):
         fill(tmp_path / "begun", **change)
 
@@ -135,11 +135,11 @@ def test_a_set_of_another_law_or_solver_is_neither_finished_nor_taken_for_this_o
     complaint = r"^\S+ was made by another law or solver .*; remove the folder, or choose another --out$"
     fill(tmp_path / "finished")
     with pytest.raises(KeyboardInterrupt):
-        fill(tmp_path / "begun", recipe=interrupted_after(3))
+        fill(tmp_path / "begun", generator=interrupted_after(3))
     for root in (tmp_path / "finished", tmp_path / "begun"):
         before = {path: path.read_bytes() for path in root.iterdir()}
         with pytest.raises(UserError, match=complaint):
-            fill(root, recipe=replace(toy(), **change))
+            fill(root, generator=replace(toy(), **change))
         assert {path: path.read_bytes() for path in root.iterdir()} == before
     assert fill(tmp_path / "finished") == []
     assert fill(tmp_path / "begun") == [3, 1, 1, 1]
@@ -149,17 +149,17 @@ def test_the_words_of_a_scheme_are_part_of_the_solver(serial, tmp_path):
     def batch(rngs, resolution, device, scheme):
         return {"u": np.stack([make(rng, resolution)["u"] for rng in rngs])}
 
-    recipe = replace(toy(), make_batch=batch, schemes={"rk4": "of fourth order"})
-    fill(tmp_path, recipe=recipe)
+    generator = replace(toy(), make_batch=batch, schemes={"rk4": "of fourth order"})
+    fill(tmp_path, generator=generator)
     assert read_card(tmp_path, how="").solver == "none; of fourth order"
-    assert fill(tmp_path, recipe=recipe) == []
+    assert fill(tmp_path, generator=generator) == []
     with pytest.raises(UserError, match="was made by another law or solver"):
-        fill(tmp_path, recipe=replace(recipe, schemes={"rk4": "of fourth order in time"}))
+        fill(tmp_path, generator=replace(generator, schemes={"rk4": "of fourth order in time"}))
 
 
 def test_a_set_begun_before_laws_were_recorded_is_not_finished_by_one_that_may_be_another(serial, tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        fill(tmp_path, recipe=interrupted_after(3))
+        fill(tmp_path, generator=interrupted_after(3))
     record = json.loads((tmp_path / "progress.json").read_text())
     old = {name: record[name] for name in ("plan", "done", "device")}
     (tmp_path / "progress.json").write_text(json.dumps(old))
@@ -173,8 +173,8 @@ def test_a_set_of_another_law_is_one_line_and_exit_code_2_and_is_still_well(made
         return CliRunner().invoke(app, [*map(str, words)])
 
     sizes = ("--train", 4, "--test", 2, "--resolution", 11, "--device", "cpu", "--out", made)
-    assert "already there" in type_("generate", "darcy", *sizes).output
-    changed = replace(DATASETS["darcy"], generate=generator(replace(RECIPE, equation="another")))
+    assert "already complete" in type_("generate", "darcy", *sizes).output
+    changed = replace(DATASETS["darcy"], generate=replace(generate_darcy, equation="another"))
     monkeypatch.setitem(DATASETS._entries, "darcy", changed)
     result = type_("generate", "darcy", *sizes)
     assert result.exit_code == 2
@@ -226,24 +226,24 @@ def test_two_processes_do_not_fill_one_folder(serial, tmp_path):
 def test_a_sample_that_cannot_be_made_is_named_with_a_remedy_and_nothing_stays(serial, tmp_path):
     remedy = "; another --seed draws others$"
     with pytest.raises(UserError, match="^train sample 0: did not converge" + remedy):
-        fill(tmp_path / "a" / "b", recipe=toy(fail))
+        fill(tmp_path / "a" / "b", generator=toy(fail))
     nan = "^train sample 0: the solver gave NaN or infinite values for u" + remedy
     with pytest.raises(UserError, match=nan):
-        fill(tmp_path / "c", recipe=toy(lambda rng, n: {"u": np.full(n, np.nan)}))
+        fill(tmp_path / "c", generator=toy(lambda rng, n: {"u": np.full(n, np.nan)}))
     assert not list(tmp_path.iterdir())  # nor the folders that were made
 
 
 def test_a_failure_in_a_worker_process_leaves_nothing_either(tmp_path):
     with pytest.raises(UserError, match=r"^train sample 0: did not converge; another --seed draws others$"):
-        fill(tmp_path / "set", recipe=toy(fail))
+        fill(tmp_path / "set", generator=toy(fail))
     assert not list(tmp_path.iterdir())
 
 
 def test_what_was_made_before_a_sample_that_cannot_be_is_kept(serial, tmp_path):
-    remedy = r"what was made before it stays in \S+: another --seed with another --out draws others"
+    remedy = r"finished samples stay in \S+: another --seed with another --out draws others"
     for count in (3, 0):  # the second time it fails at once
         with pytest.raises(UserError, match=f"^train sample 3: did not converge; {remedy}$"):
-            fill(tmp_path, recipe=interrupted_after(count, UserError("did not converge")))
+            fill(tmp_path, generator=interrupted_after(count, UserError("did not converge")))
     assert fill(tmp_path) == [3, 1, 1, 1]
 
 
@@ -254,7 +254,7 @@ def test_a_stop_before_the_first_sample_leaves_nothing(serial, tmp_path, error):
     (mine / "notes.txt").write_text("keep")
     for root in (tmp_path / "set", mine):
         with pytest.raises((UserError, error)):
-            fill(root, recipe=interrupted_after(0, error))
+            fill(root, generator=interrupted_after(0, error))
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "notes.txt"]
 
 
@@ -274,8 +274,8 @@ def test_a_disk_that_refuses_the_second_array_keeps_no_first_one(serial, tmp_pat
 
 def test_a_refused_command_removes_nothing_of_a_set_that_was_begun(serial, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_fill", lambda *_: None)  # as if killed before the first record
-        patch.setattr(module, "_finish", lambda *_: None)
+        patch.setattr(module, "_count", lambda *_: None)  # as if killed before the first record
+        patch.setattr(DataGenerator, "_finish", lambda *_: None)
         fill(tmp_path)
     before = sorted(path.name for path in tmp_path.iterdir())
     assert before == ["progress.json", "test_u.npy.part", "train_u.npy.part"]
@@ -286,10 +286,11 @@ def test_a_refused_command_removes_nothing_of_a_set_that_was_begun(serial, tmp_p
 
 
 def test_nonsense_is_refused_before_a_folder_is_filled(serial, tmp_path):
-    plan = Plan(seed=0, resolution=4, sizes=SIZES)
-    for settings, complaint in (({"workers": 0}, "workers=0"), ({"workers": 1}, "at least 5")):
+    for settings, complaint in (
+        ({"workers": 0}, "workers=0"),
+        ({}, "at least 5"),
+        ({"sizes": {"train": 0, "test": 1}}, r"sizes\.train"),
+    ):
         with pytest.raises(UserError, match=complaint):
-            generate(RECIPE, tmp_path, plan, tick=lambda n: None, **settings)
-    with pytest.raises(UserError, match=r"sizes\.train"):
-        Plan.make({"seed": 0, "resolution": 5, "sizes": {"train": 0, "test": 1}})
+            fill(tmp_path, generator=generate_darcy, resolution=4, **settings)
     assert not list(tmp_path.iterdir())

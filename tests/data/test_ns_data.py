@@ -10,25 +10,17 @@ from linearno.core.errors import UserError
 from linearno.data import DATASETS
 from linearno.data.generation import generate as module
 from linearno.data.generation.card import read_card
-from linearno.data.generation.generate import generate
-from linearno.data.generation.plan import Plan
-from linearno.data.navier_stokes import (
-    PUBLISHED,
-    RECIPE,
-    NavierStokesConfig,
-    generate_ns,
-    open_ns,
-    verify_ns,
-)
+from linearno.data.navier_stokes import FILES, NavierStokesConfig, generate_ns, open_ns
 from linearno.solvers import navier_stokes as solver
 from tests.data.files import edit, write_v5, write_v73
 
+(PUBLISHED,) = FILES.published_names
 SIZES = {"train": 3, "test": 2}
 
 
-def fill(root: Path, recipe=RECIPE, **settings) -> None:
-    plan = Plan.make({"seed": 0, "resolution": 16, "sizes": SIZES} | settings)
-    generate(recipe, root, plan, workers=1, tick=lambda n: None)
+def fill(root: Path, generator=generate_ns, **settings) -> None:
+    usual = {"seed": 0, "resolution": 16, "sizes": SIZES, "workers": 1, "tick": lambda n: None}
+    generator(root, **usual | settings)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +68,7 @@ def test_the_set_on_disk_has_the_published_fields_at_half_of_the_solvers_points(
     assert {facts.dtype for facts in card.files.values()} == {"float32"}
     assert (card.name, card.resolution, card.scheme) == ("ns", 16, "rk4")
     assert "Runge-Kutta of order 4" in card.solver
-    assert verify_ns(finished) == []
+    assert DATASETS["ns"].verify(finished) == []
 
 
 def test_first_frames_are_inputs_and_later_ones_targets_at_points_whose_x_varies_fastest(finished):
@@ -116,8 +108,8 @@ def test_a_published_file_of_either_kind_is_trained_on_at_its_head_and_tested_on
         torch.testing.assert_close(one.inputs, other.inputs, rtol=0, atol=0)
         torch.testing.assert_close(one.targets, other.targets, rtol=0, atol=0)
         assert other.targets.dtype == torch.float32
-    assert published.source == f"published files {PUBLISHED} in {root}"
-    assert verify_ns(root) == []
+    assert published.source == f"published files {PUBLISHED} in {root}, tested on samples 7 to 8"
+    assert DATASETS["ns"].verify(root) == []
 
 
 def test_where_both_lie_the_published_file_is_taken_unless_the_config_says_otherwise(made):
@@ -138,10 +130,10 @@ def test_a_set_that_was_stopped_goes_on_to_the_same_bytes(serial, finished, tmp_
     def stop(*args, **settings):
         if next(calls, None) is None:
             raise KeyboardInterrupt
-        return RECIPE.make_batch(*args, **settings)
+        return generate_ns.make_batch(*args, **settings)
 
     with pytest.raises(KeyboardInterrupt):
-        fill(tmp_path / "cut", replace(RECIPE, make_batch=stop))
+        fill(tmp_path / "cut", replace(generate_ns, make_batch=stop))
     assert not list((tmp_path / "cut").glob("*.npy"))
     with pytest.raises(UserError, match="stopped after 2 of 5 samples"):
         open_ns(config(tmp_path / "cut"))
@@ -150,7 +142,7 @@ def test_a_set_that_was_stopped_goes_on_to_the_same_bytes(serial, finished, tmp_
 
 
 def test_samples_made_at_once_have_the_bytes_of_samples_made_alone(serial, finished, tmp_path):
-    fill(tmp_path, replace(RECIPE, batch_size=lambda *place, **chosen: 2))
+    fill(tmp_path, replace(generate_ns, batch_size=lambda *place, **chosen: 2))
     assert read_card(tmp_path, how="").files == read_card(finished, how="").files
 
 
@@ -188,14 +180,14 @@ def test_a_flow_that_cannot_be_solved_is_named_and_leaves_no_set(serial, tmp_pat
 
 def test_fewer_frames_than_asked_for_are_counted(made, tmp_path):
     with pytest.raises(
-        UserError, match=r"train_u.npy holds 20 frames of u, but frames_in=10 and frames_out=11"
+        UserError, match=r"train_u.npy holds 20 frames of u, fewer than frames_in=10 and frames_out=11"
     ):
         open_ns(config(made, frames_out=11))
     fields = arrays(made)
     root = publish(fields | {"u": fields["u"][..., :15]}, tmp_path / "mat")
     with pytest.raises(UserError, match=r"T20.mat holds 15 frames of u"):
         open_ns(config(root))
-    (problem,) = verify_ns(root)
+    (problem,) = DATASETS["ns"].verify(root)
     assert "T20.mat holds 15 frames of u" in problem
 
 
@@ -210,16 +202,14 @@ def test_a_published_file_whose_fields_have_different_grids_is_refused(made, tmp
     root = publish(arrays(made) | {"a": np.zeros((5, 4, 4), np.float32)}, tmp_path / "mat")
     with pytest.raises(UserError, match=r"T20.mat: u has shape"):
         open_ns(config(root))
-    assert len(verify_ns(root)) == 1
+    assert len(DATASETS["ns"].verify(root)) == 1
 
 
 def test_too_few_samples_are_counted_over_both_splits_of_a_file(made, tmp_path):
-    with pytest.raises(UserError, match=r"train_a.npy holds 3 samples of a, but train=4 were asked for"):
+    with pytest.raises(UserError, match=r"train_a.npy holds 3 samples of a, fewer than train=4"):
         open_ns(config(made, train=4))
     root = publish(arrays(made), tmp_path / "mat")
-    with pytest.raises(
-        UserError, match=r"T20.mat holds 5 samples of a, but train=4 and test=2 were asked for"
-    ):
+    with pytest.raises(UserError, match=r"T20.mat holds 5 samples of a, fewer than train=4 and test=2"):
         open_ns(config(root, train=4))
 
 
@@ -232,7 +222,7 @@ def test_a_number_that_is_not_finite_is_named_with_file_and_sample(made, tmp_pat
     root = publish(fields, tmp_path / "mat")
     with pytest.raises(UserError, match=r"T20.mat: u: sample 4 has NaN or infinite"):
         open_ns(config(root))
-    assert len(verify_ns(root)) == 1
+    assert len(DATASETS["ns"].verify(root)) == 1
 
 
 @pytest.mark.parametrize("write", [write_v5, write_v73])
@@ -260,7 +250,7 @@ def test_the_registry_has_the_protocol_as_its_defaults():
     benchmark = DATASETS["ns"]
     usual = benchmark.config.make({})
     assert (usual.train, usual.test, usual.frames_in, usual.frames_out) == (1000, 200, 10, 10)
-    assert (benchmark.resolution, RECIPE.shapes(256)["u"]) == (256, (64, 64, 20))
+    assert (benchmark.resolution, generate_ns.shapes(256)["u"]) == (256, (64, 64, 20))
 
 
 def test_a_benchmark_without_schemes_refuses_one(serial, tmp_path):

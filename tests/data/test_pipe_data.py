@@ -7,7 +7,7 @@ import torch
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Scaler
 from linearno.data.generation.card import read_card
-from linearno.data.pipe import RECIPE
+from linearno.data.pipe import generate_pipe
 from linearno.recipes import RECIPES
 from linearno.solvers import pipe as solver
 from tests.data.curved_sets import PIPES, SIZES
@@ -126,7 +126,7 @@ def test_a_pipe_that_is_drawn_again_keeps_its_number_and_leaves_the_others_alone
 def test_the_registry_and_the_recipes_carry_the_published_protocol():
     usual = DATASETS["pipe"].config.make({})
     assert (usual.train, usual.test, usual.stride, DATASETS["pipe"].resolution) == (1000, 200, 1, 129)
-    assert RECIPE.shapes(129)["Q"] == (3, 129, 129)
+    assert generate_pipe.shapes(129)["Q"] == (3, 129, 129)
     ours, theirs = (RECIPES[f"pipe/{name}"]() for name in ("linearno", "transolver"))
     assert (ours.data.test_split, theirs.data.test_split) == ("last200", "next200")
     assert (ours.training.batch, ours.training.clip, ours.model.mlp_ratio) == (4, 1.0, 1)

@@ -9,19 +9,9 @@ import torch
 from linearno.core.config import override
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, PlasticityConfig, Scaler
-from linearno.data import plasticity as reader
 from linearno.data.generation import generate as module
 from linearno.data.generation.card import read_card
-from linearno.data.generation.generate import generate
-from linearno.data.generation.plan import Plan
-from linearno.data.plasticity import (
-    PUBLISHED,
-    RECIPE,
-    generate_plasticity,
-    open_plasticity,
-    unit_block,
-    verify_plasticity,
-)
+from linearno.data.plasticity import FILES, generate_plasticity, open_plasticity, unit_block
 from linearno.experiment import run
 from linearno.recipes import RECIPES
 from linearno.solvers import forging
@@ -29,8 +19,9 @@ from tests.commands import linearno, refused
 from tests.data.files import Stopped, edit, stop_after, write_v5, write_v73
 
 CPU = torch.device("cpu")
+(PUBLISHED,) = FILES.published_names
 SIZES = {"train": 3, "test": 2}
-ALONE = replace(RECIPE, batch_size=lambda *place, **chosen: 1)
+ALONE = replace(generate_plasticity, batch_size=lambda *place, **chosen: 1)
 COLUMNS, ROWS, FRAMES = 11, 4, 20
 HEAVY = replace(forging.STEEL, density=1600 * forging.STEEL.density)  # a fortieth of the steps
 
@@ -44,9 +35,8 @@ def quick():
         yield
 
 
-def fill(root: Path, recipe=RECIPE, tick=lambda n: None, **settings) -> None:
-    plan = Plan.make({"seed": 0, "resolution": COLUMNS, "sizes": SIZES} | settings)
-    generate(recipe, root, plan, workers=1, tick=tick)
+def fill(root: Path, generator=generate_plasticity, tick=lambda n: None, **settings) -> None:
+    generator(root, **{"seed": 0, "resolution": COLUMNS, "sizes": SIZES, "workers": 1} | settings, tick=tick)
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +65,8 @@ def stored(root: Path) -> dict[str, np.ndarray]:
 @pytest.fixture
 def published(finished, tmp_path, monkeypatch) -> Path:
     """A file of the published name and layout, of seven blocks at 11×4."""
-    monkeypatch.setattr(reader, "SAMPLES", 7)
-    monkeypatch.setattr(reader, "PUBLISHED_NODES", COLUMNS)
+    monkeypatch.setitem(FILES.published_sizes, "samples", 7)
+    monkeypatch.setitem(FILES.published_sizes, "n", COLUMNS)
     root = tmp_path / "published"
     root.mkdir()
     write_v73(root / PUBLISHED, stored(finished))
@@ -96,8 +86,8 @@ def test_the_set_on_disk_has_the_published_fields_and_which_draw_was_kept(finish
     }
     assert (card.name, card.resolution, card.units["output"]) == ("plasticity", COLUMNS, "mm")
     assert "rho u_tt = div sigma" in card.equation
-    assert verify_plasticity(finished) == []
-    assert RECIPE.shapes(101)["output"] == (101, 31, 20, 4)
+    assert DATASETS["plasticity"].verify(finished) == []
+    assert generate_plasticity.shapes(101)["output"] == (101, 31, 20, 4)
 
 
 def test_points_run_down_and_then_leftwards_with_their_frames_side_by_side(finished):
@@ -169,14 +159,18 @@ def test_a_published_file_is_tested_on_its_last_samples(finished, published, wri
         torch.testing.assert_close(one.targets, other.targets, rtol=0, atol=0)
     assert theirs.test.targets.dtype == torch.float32
     assert f"published files {PUBLISHED} in {published}" in theirs.source
-    assert verify_plasticity(published) == []
+    assert DATASETS["plasticity"].verify(published) == []
 
 
 @pytest.mark.parametrize(
     ("field", "change", "complaint"),
     [
-        ("both", lambda a: a[:6], r"input has 6 samples of 11 columns; the published file has 7 of 11"),
-        ("output", lambda a: a[:, :, :, :19], "output has 19 frames; the published file has 20"),
+        ("both", lambda a: a[:6], r"input has shape \(6, 11\); the published file has \(7, 11\)"),
+        (
+            "output",
+            lambda a: a[:, :, :, :19],
+            r"output has shape \(7, 11, 4, 19, 4\); the published file has \(7, 11, 4, 20, 4\)",
+        ),
         (
             "output",
             lambda o: o.swapaxes(1, 2),
@@ -185,17 +179,17 @@ def test_a_published_file_is_tested_on_its_last_samples(finished, published, wri
         (
             "output",
             lambda o: o.swapaxes(3, 4),
-            r"output has shape \(7, 11, 4, 4, 20\); expected \(7,",
+            r"output has shape \(7, 11, 4, 4, 20\); expected \(samples, n, rows, frames, 4\)",
         ),
         (
             "output",
             lambda o: o[:, :, :3],
-            r"has shape \(7, 11, 3, 20, 4\); expected \(7, 11, 4, 20, 4\)",
+            r"has shape \(7, 11, 3, 20, 4\); expected 4 rows for 11 columns",
         ),
         ("output", lambda o: o[..., [2, 3, 0, 1]], r"output of sample 0 is no block with its points"),
         ("output", lambda o: o[:, ::-1], r"output of sample 0 is no block .* from right to left"),
         ("output", lambda o: o[..., 0], r"output has shape \(7, 11, 4, 20\); expected \(samples, n, rows"),
-        ("input", lambda i: i[:, :9], r"input has 7 samples of 9 columns; .* or its axes are swapped"),
+        ("input", lambda i: i[:, :9], r"input has shape \(7, 9\); the published file has \(7, 11\)"),
     ],
 )
 def test_a_published_file_that_does_not_fit_is_told_in_one_line(
@@ -208,12 +202,12 @@ def test_a_published_file_that_does_not_fit_is_told_in_one_line(
     with pytest.raises(UserError, match=complaint) as caught:
         open_plasticity(config(published))
     assert "\n" not in str(caught.value)
-    assert verify_plasticity(published)
+    assert DATASETS["plasticity"].verify(published)
 
 
 def test_the_published_file_has_987_samples_of_101_columns(tmp_path):
     write_v73(tmp_path / PUBLISHED, {"input": np.zeros((986, 101)), "output": np.zeros((986, 101, 31, 1, 4))})
-    with pytest.raises(UserError, match=r"986 samples of 101 columns; the published file has 987 of 101"):
+    with pytest.raises(UserError, match=r"input has shape \(986, 101\); the published file has \(987, 101\)"):
         open_plasticity(config(tmp_path))
 
 
@@ -226,11 +220,11 @@ def test_a_number_that_is_not_finite_is_named_with_file_and_sample(made, finishe
     write_v73(published / PUBLISHED, arrays)
     with pytest.raises(UserError, match=rf"{PUBLISHED}: input: sample 6 has NaN or infinite"):
         open_plasticity(config(published))
-    assert len(verify_plasticity(published)) == 1
+    assert len(DATASETS["plasticity"].verify(published)) == 1
 
 
 def test_too_few_samples_and_missing_files_are_named_with_what_to_do(made, tmp_path):
-    with pytest.raises(UserError, match=r"train_input.npy holds 3 samples of input, but train=4 were"):
+    with pytest.raises(UserError, match=r"train_input.npy holds 3 samples of input, fewer than train=4"):
         open_plasticity(config(made, train=4))
     with pytest.raises(UserError, match=r"run `linearno data generate plasticity --out"):
         open_plasticity(config(tmp_path / "nowhere"))
@@ -251,8 +245,8 @@ def test_a_set_that_was_stopped_goes_on_to_the_same_bytes(finished, tmp_path):
 
 def test_samples_made_together_have_the_bytes_of_samples_made_alone(finished, tmp_path):
     """Small ones are made together."""
-    assert RECIPE.batch_size(11, CPU, scheme="plain") > 4
-    assert RECIPE.batch_size(1001, CPU, scheme="plain") == 1
+    assert generate_plasticity.batch_size(11, CPU, scheme="plain") > 4
+    assert generate_plasticity.batch_size(1001, CPU, scheme="plain") == 1
     fill(tmp_path, ALONE)
     assert read_card(tmp_path, how="").files == read_card(finished, how="").files
 
@@ -266,7 +260,9 @@ def test_a_set_of_the_fine_scheme_has_the_same_dies_and_says_what_it_is(finished
     assert fine.files["train_output.npy"].sha256 != plain.files["train_output.npy"].sha256
     assert "four elements in the place of one" in fine.solver
     assert "(seed 0, resolution 11, fine)" in open_plasticity(config(tmp_path)).source
-    assert RECIPE.batch_size(51, CPU, scheme="fine") < RECIPE.batch_size(51, CPU, scheme="plain")
+    assert generate_plasticity.batch_size(51, CPU, scheme="fine") < generate_plasticity.batch_size(
+        51, CPU, scheme="plain"
+    )
 
 
 def test_a_block_that_cannot_be_forged_is_named_and_leaves_no_set(tmp_path, monkeypatch):
@@ -283,22 +279,6 @@ def test_a_block_that_cannot_be_forged_is_named_and_leaves_no_set(tmp_path, monk
 def test_a_resolution_that_makes_no_squares_is_refused(tmp_path):
     complaint = refused("data", "generate", "plasticity", "--train", 1, "--resolution", 20, "--out", tmp_path)
     assert "resolution 20 does not fit" in complaint
-
-
-def test_without_sizes_a_cpu_makes_a_small_set_and_says_how_long_all_would_take(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    seen = {}
-
-    def only_look(root, **settings):
-        seen.update(settings)
-        raise UserError("looked")
-
-    monkeypatch.setitem(DATASETS._entries, "plasticity", replace(DATASETS["plasticity"], generate=only_look))
-    assert "looked" in refused("data", "generate", "plasticity", "--out", tmp_path, "--workers", 2)
-    assert seen["resolution"] == 101
-    assert 4 <= sum(seen["sizes"].values()) <= 100
-    refused("data", "generate", "plasticity", "--out", tmp_path, "--full")
-    assert seen["sizes"] == {"train": 900, "test": 80}
 
 
 def test_the_registry_and_the_recipes_carry_the_published_protocol():

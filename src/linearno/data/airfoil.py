@@ -11,21 +11,11 @@ from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
-from linearno.data.array_files import Files, Stored, require_stride
+from linearno.data.array_set import ArraySet, StoredArray, StoredSet, require_stride
 from linearno.data.availability import Source
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
-from linearno.data.body_fitted import (
-    Curved,
-    curved_problems,
-    open_curved,
-    read_curved,
-    require_channels,
-    require_same_samples,
-    require_whole,
-    samples_of_split,
-)
-from linearno.data.field_data import FieldData
-from linearno.data.generation.generate import Recipe, batch_that_fits, generator
+from linearno.data.body_fitted import Nodes, Values, body_fitted_splits, read_nodes
+from linearno.data.generation.generate import DataGenerator, batch_that_fits
 from linearno.data.sample import FieldSpec
 from linearno.solvers.airfoil import (
     CONTROLS,
@@ -40,26 +30,47 @@ from linearno.solvers.airfoil import (
 RESOLUTION = 221  # nodes along airfoil and wake of the published files
 CHANNELS = ("density", "ux", "uy", "p", "mach")
 GRID = (f"{UNIT} n + 1", f"{OUTWARDS} n + 1")
-AXES = {"X": GRID, "Y": GRID, "Q": ("5", *GRID)}
-PUBLISHED = {field: f"NACA_Cylinder_{field}.npy" for field in AXES}
-AIRFOIL = Curved(Files("airfoil", AXES, {}), PUBLISHED, CHANNELS)
-VIEW = (-0.6, 1.6), (-0.7, 0.7)  # what pictures show of 80 × 80 chords
+PLOT_EXTENT = (-0.6, 1.6), (-0.7, 0.7)  # of 80 × 80 chords
+
+
+def _require_c_grid(array: StoredArray) -> None:
+    along = array.shape[-2]
+    if along % UNIT != 1 or array.shape[-2:] != grid_shape(along):
+        raise UserError(
+            f"{array.path}: {array.field} has shape {array.shape}; expected "
+            f"(samples, {GRID[0]}, {GRID[1]}) with the same n, 10 in the published files: 221 nodes along "
+            "the airfoil, then 51 outwards"
+        )
+
+
+FILES = ArraySet(
+    "airfoil",
+    axes={"X": GRID, "Y": GRID, "Q": (str(len(CHANNELS)), *GRID)},
+    published={field: f"NACA_Cylinder_{field}.npy" for field in "XYQ"},
+    published_sizes={"samples": 2490, **dict(zip(GRID, grid_shape(RESOLUTION), strict=True))},
+    check=_require_c_grid,
+)
 
 
 class AirfoilConfig(DataConfig):
-    """Train on the first `train` samples; test on the next `test` of the published files, which hold all
-    samples, or on the first of the generated ones."""
+    """Train on the first `train` samples. Test on the next `test` of the published files, which hold all
+    samples, or on the first of the generated test split.
+
+    Args:
+        stride: between the nodes that are read; 1 keeps all 221 × 51.
+        source: published files, generated set, or `auto`: the published files if they are present.
+    """
 
     name: Literal["airfoil"] = "airfoil"
     root: Path = Path("data/airfoil")
     train: PositiveInt = 1000
     test: PositiveInt = 200
-    stride: PositiveInt = 1  # every node of 221 × 51
+    stride: PositiveInt = 1
     source: Source = "auto"
 
 
 def open_airfoil(cfg: AirfoilConfig) -> Splits:
-    """Both splits in memory, every `stride`-th node of the stored grid.
+    """Load both splits, every `stride`-th node of the stored grid.
 
     Disk   {split}_{X,Y}.npy (S, 221, 51) and {split}_Q.npy (S, 5, 221, 51) as `generate` writes them, or the
            published NACA_Cylinder_{X,Y,Q}.npy, with all samples in one file
@@ -67,65 +78,33 @@ def open_airfoil(cfg: AirfoilConfig) -> Splits:
     Rows of the grid run outwards from airfoil and wake; they follow each other from the end of the wake above
     it, around the airfoil, and back below. Nothing is scaled.
     """
-
-    def first(held: int) -> int:
-        return cfg.train
-
-    arrays, source = open_curved(AIRFOIL, cfg.root, cfg.source, cfg.sizes, first)
-    for array in arrays:
-        _require_shape(array, arrays)
-    require_same_samples(arrays, cfg.sizes)
-    require_whole(arrays, AIRFOIL)
-    spec = airfoil_layout(cfg, arrays[0].shape[1]).spec
-    train, test = (
-        _read(arrays, split, spec, samples_of_split(arrays, split, cfg.sizes, first), cfg.stride)
-        for split in ("train", "test")
-    )
-    return Splits(train, test, source)
+    stored = FILES.open(cfg.root, cfg.source, cfg.sizes)
+    spec = airfoil_layout(cfg, stored.sizes[GRID[0]]).spec
+    return body_fitted_splits(stored, spec, partial(_read, stride=cfg.stride))
 
 
 def airfoil_layout(cfg: AirfoilConfig, stored: int = RESOLUTION) -> SampleLayout:
-    """Of samples stored with so many nodes along airfoil and wake."""
+    """For samples stored with `stored` nodes along airfoil and wake."""
     require_stride(cfg.stride, stored, stored // UNIT)
     grid = tuple((size - 1) // cfg.stride + 1 for size in grid_shape(stored))
-    return SampleLayout(FieldSpec(coords=("x", "y"), outputs=("mach",), grid=grid, plot_extent=VIEW))
+    return SampleLayout(FieldSpec(coords=("x", "y"), outputs=("mach",), grid=grid, plot_extent=PLOT_EXTENT))
 
 
-def _require_shape(array: Stored, arrays: list[Stored]) -> None:
-    axes, side = ("samples", *AXES[array.field]), arrays[0].shape[1] if len(arrays[0].shape) == 3 else 0
-    fits = len(array.shape) == len(axes) and side % UNIT == 1 and array.shape[-2:] == grid_shape(side)
-    if not fits:
-        raise UserError(
-            f"{array.path}: {array.field} has shape {array.shape}; expected ({', '.join(axes)}) with the "
-            "same n in every file, 10 in the published ones: 221 nodes along the airfoil, then 51 outwards"
-        )
-    require_channels(array, AIRFOIL)
-
-
-def _read(arrays: list[Stored], split: str, spec: FieldSpec, samples: slice, stride: int) -> FieldData:
-    fields = {array.field: array for array in arrays if array.split == split}
-    data = read_curved(fields, spec, samples, stride=stride, channel=CHANNELS.index("mach"), name="airfoil")
-    assert spec.grid
-    nodes = data.coords.unflatten(1, spec.grid)
-    _require_order(fields["X"].path, nodes, paired_nodes(fields["X"].shape[1]) // stride, samples.start)
-    return data
-
-
-def _read_published(arrays: list[Stored]) -> FieldData:
-    spec = airfoil_layout(AirfoilConfig(), arrays[0].shape[1]).spec
-    return _read(arrays, "both", spec, slice(0, arrays[0].shape[0]), stride=1)
-
-
-def _require_order(path: Path, nodes: torch.Tensor, paired: int, first: int) -> None:
-    """Both sides of the wake meet in the first column, the upper comes first, the nose looks to the left."""
-    apart = nodes[:, :paired, 0] != nodes[:, nodes.shape[1] - paired :, 0].flip(1)
+def _read(stored: StoredSet, split: str, stride: int = 1) -> tuple[Nodes, Values]:
+    """Nodes and Mach numbers. Both sides of the wake must meet in the first column, the upper side first, and
+    the nose must point to the left."""
+    nodes, mach = read_nodes(stored, split, channel=CHANNELS.index("mach"), stride=stride)
+    paired = paired_nodes(stored.sizes[GRID[0]]) // stride
+    gap = nodes[:, :paired, 0] != nodes[:, nodes.shape[1] - paired :, 0].flip(1)
     below, nose = nodes[:, 0, -1, 1] <= nodes[:, -1, -1, 1], nodes[:, nodes.shape[1] // 2, :, 0]
-    wrong = apart.flatten(1).any(dim=1) | below | (nose[:, 0] <= nose[:, -1])
+    wrong = gap.flatten(1).any(dim=1) | below | (nose[:, 0] <= nose[:, -1])
     if wrong.any():
+        sample = (stored.samples[split].start or 0) + int(wrong.nonzero()[0])
         raise UserError(
-            f"{path}: the nodes of sample {first + int(wrong.nonzero()[0])} do not run around an airfoil: "
+            f"{stored.arrays[split, 'X'].path}: the nodes of sample {sample} do not run around an airfoil: "
             "expected (samples, from the end of the wake above it and back below, outwards)"
         )
+    return nodes, mach
 
 
 def make_airfoil(
@@ -136,14 +115,13 @@ def make_airfoil(
 
 
 def airfoils_at_once(resolution: int, device: torch.device) -> int:
-    """The solver holds a dense matrix in float32 for each pair of lines outwards, and half as much again to
-    work in."""
+    """The solver needs 1.5 times the memory of a dense float32 matrix for each pair of lines outwards."""
     lines, nodes = grid_shape(resolution)
     return batch_that_fits(device, 6 * (lines // 2 + 1) * (8 * nodes) ** 2, most=512)
 
 
 def airfoil_batch(resolution: int, device: torch.device) -> int:
-    """Several times what is solved at once: at the end of a batch a few flows take long."""
+    """On a GPU several times the number that is solved at once: a few flows of a batch take long."""
     return airfoils_at_once(resolution, device) * (1 if device.type == "cpu" else 4)
 
 
@@ -153,7 +131,7 @@ def airfoil_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
     return {"X": grid, "Y": grid, "Q": (len(CHANNELS), *grid), "theta": (CONTROLS,), "res": (), "draws": ()}
 
 
-RECIPE = Recipe(
+generate_airfoil = DataGenerator(
     name="airfoil",
     equation="steady Euler equations of a gas, gamma = 1.4; far away density 1, pressure 1, Mach number 0.8 "
     "along x; no flow through the airfoil, NACA 0012 lifted by a box around it, cubic along x between 4 "
@@ -163,7 +141,6 @@ RECIPE = Recipe(
     "march to a residual res of 1e-6 of the first; an airfoil whose flow does not become steady is drawn "
     "again: draws is the draw that was kept, usually 1",
     units=dict.fromkeys(("X", "Y", "Q", "theta", "res"), "dimensionless") | {"draws": "count"},
-    make=None,
     shapes=airfoil_shapes,
     make_batch=make_airfoil,
     batch_size=airfoil_batch,
@@ -174,8 +151,8 @@ DATASETS.register("airfoil")(
         summary="Airfoil: shape of an airfoil at Mach 0.8 → Mach number, 221×51 points that follow it",
         config=AirfoilConfig,
         open=open_airfoil,
-        verify=partial(curved_problems, AIRFOIL, _require_shape, _read_published),
-        generate=generator(RECIPE),
+        verify=partial(FILES.verify, inspect=_read),
+        generate=generate_airfoil,
         protocol={"batch": 4, "weight_decay": 1e-5, "precision": "bf16", "checkpoint_seconds": 30},
         models={
             "linearno": Variant(
@@ -192,8 +169,7 @@ DATASETS.register("airfoil")(
         layout=airfoil_layout,
         outputs=("Q",),
         channels=("Q",),
-        published=tuple(PUBLISHED.values()),
-        seconds=16.0,
-        growth=2.5,
+        published=FILES.published_names,
+        small={"train": 30, "test": 6},
     )
 )

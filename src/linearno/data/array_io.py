@@ -15,7 +15,7 @@ from torch import Tensor
 
 from linearno.core.atomic_io import write_atomically
 from linearno.core.errors import UserError, did_you_mean, require
-from linearno.data.matlab import mat_shape, mat_shapes, read_mat
+from linearno.data.matlab import MatVariable, mat_shapes
 from linearno.data.sample import FieldSpec
 
 ENDINGS = (".npz", ".mat")
@@ -132,17 +132,17 @@ def read_arrays(path: Path, names: list[str]) -> dict[str, ndarray]:
     how = "give a .npz or .mat file"
     require(path, how=how)
     if path.suffix == ".mat":
-        found = mat_shapes(path, how=how)
-        there = {name: _own_name(name, found) for name in names}
+        shapes = mat_shapes(path, how=how)
+        existing = {name: _stored_name(name, shapes) for name in names}
         return {
-            name: read_mat(path, own, tuple(slice(None) for _ in mat_shape(path, own, how=how)), how=how)
-            for name, own in there.items()
-            if own in found
+            name: MatVariable(path, stored, how=how)[(slice(None),) * len(shapes[stored])]
+            for name, stored in existing.items()
+            if stored in shapes
         }
     require_array_file(path)
     try:
         with np.load(path, allow_pickle=False) as file:
-            there = {name: _own_name(name, file.files) for name in names}
+            there = {name: _stored_name(name, file.files) for name in names}
             arrays = {name: file[own] for name, own in there.items() if own in file}
     except (ValueError, OSError, EOFError, BadZipFile) as error:
         raise UserError(f"{path} is truncated or holds no plain arrays ({error})") from None
@@ -152,7 +152,7 @@ def read_arrays(path: Path, names: list[str]) -> dict[str, ndarray]:
     return {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in arrays.items()}
 
 
-def _own_name(name: str, found: Collection[str]) -> str:
+def _stored_name(name: str, found: Collection[str]) -> str:
     return name if name in found else name.replace(" ", "_")
 
 

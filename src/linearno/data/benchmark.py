@@ -1,4 +1,4 @@
-"""What a benchmark is: data, the protocol of training on them, and how predictions are judged."""
+"""Benchmarks: data, the protocol of training on them, and the metrics of predictions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,14 @@ from linearno.metrics import norms
 
 
 class DataConfig(Config):
-    """Which data, from where, and how much of it."""
+    """Which data of a benchmark to load; a benchmark adds fields, each with a default.
+
+    Args:
+        name: registered name of the benchmark.
+        root: folder of the files.
+        train: number of training samples.
+        test: number of test samples.
+    """
 
     name: str
     root: Path
@@ -26,31 +33,57 @@ class DataConfig(Config):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Samples of each split that the benchmark has."""
+        """Number of samples of each split that `generate` writes."""
         return {"train": self.train, "test": self.test}
 
 
 class SampleLayout(NamedTuple):
-    """What the samples of a set look like, and the points (N, X) that they share, if they do."""
+    """What the samples of a data set look like.
+
+    Args:
+        spec: names and roles of the fields.
+        coords: points (N, X) that all samples share; None if every sample has its own.
+    """
 
     spec: FieldSpec
     coords: Tensor | None = None
 
-    def filled(self, inputs: Tensor | None, targets: Tensor) -> FieldData:
-        """Samples (S, N, C) at the points that they share."""
+    def fill(self, inputs: Tensor | None, targets: Tensor) -> FieldData:
+        """A split with fields (S, N, C) at the shared points."""
         assert self.coords is not None
         return FieldData(self.spec, self.coords, inputs, targets)
 
 
 class Splits(NamedTuple):
+    """What `Benchmark.open` returns.
+
+    Args:
+        train: training samples; validation samples are split off from them.
+        test: test samples.
+        source: where the numbers come from, kept with every result; begins with "generated" for a set with a
+            card, whose hashes are then verified.
+    """
+
     train: FieldData
     test: FieldData
-    source: str  # where the numbers come from, in words; stands beside every result
+    source: str
 
 
 @runtime_checkable
 class Generate(Protocol):
-    """Make a benchmark's files with its solver; `tick(n)` is called when n more samples are finished."""
+    """Writes the files of a benchmark with its solver, or resumes an interrupted call.
+
+    Args:
+        root: folder to fill; created if necessary.
+        sizes: number of samples of each split.
+        resolution: of the solver, in the benchmark's own measure.
+        seed: of the random samples.
+        workers: number of processes on a CPU.
+        tick: called with the number of samples that have been finished since its last call, also for those
+            of an interrupted call; not called if the set is complete.
+        device: "cpu", "cuda", "cuda:1", … or "auto".
+        scheme: of a solver with several schemes; its default if None.
+    """
 
     def __call__(
         self,
@@ -66,7 +99,7 @@ class Generate(Protocol):
     ) -> None: ...
 
 
-# One value per sample, in physical units, from a prediction (B, N, C) or packed (1, T, C) and its batch.
+# (prediction, batch) → one value per sample (B,). Predictions are (B, N, C), or (1, T, C) of a packed batch.
 PerSample = Callable[[Tensor, Batch], Tensor]
 
 
@@ -85,11 +118,11 @@ METRIC_TITLES = {"relative_l2": "relative L2", "relative_mae": "relative MAE"}
 
 
 def metric_title(name: str) -> str:
-    """A metric as a reader knows it."""
+    """The name of a metric in reports and on figures."""
     return METRIC_TITLES.get(name, name.replace("_", " "))
 
 
-RESERVED_METRICS = {  # other keys of metrics.json
+RESERVED_METRICS = {  # keys of metrics.json with another meaning
     *("split", "samples", "metric", "relative_l2_by_frame", "relative_l2_by_field", "summaries"),
     *("mean_field", "parameters", "flops", "seconds", "data", "device", "protocol"),
     *("precision", "training_precision"),
@@ -98,11 +131,11 @@ RESERVED_METRICS = {  # other keys of metrics.json
 
 @dataclass(frozen=True)
 class Variant:
-    """A recipe of a benchmark that needs more than the settings of a model.
+    """A recipe of a benchmark with more than settings of the model.
 
     Args:
         settings: of the model.
-        model: its registered name; the name of the entry in `Benchmark.models` if None.
+        model: registered name of the model; the name of the entry in `Benchmark.models` if None.
         training: changes to the benchmark's protocol.
         data: changes to the benchmark's data.
         task: changes to the benchmark's task.
@@ -119,30 +152,33 @@ class Variant:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Data with the protocol that models are trained and judged by. One file defines it.
+    """A data set, and how models are trained and judged on it. One file defines it:
+
+        DATASETS.register("name")(Benchmark(...))
 
     Args:
-        summary: one line: what is predicted from what.
-        config: which data, from where, and how much of it.
-        open: both splits, from what `config` makes.
-        verify: problems of the files in a folder, a line each; none if all is well.
-        generate: writes the files with a solver.
-        protocol: the published training settings, as changes to the defaults of `TrainingConfig`.
-        task: what the model is asked, as settings of a task: {"name": "rollout", …}.
-        models: published settings of each model here, by recipe name; a registered model that is not listed
-            runs with its defaults.
+        summary: one line: inputs → outputs.
+        config: class of the data settings. Every field has a default; `name` is the registered name.
+        open: config → `Splits`, both in memory.
+        verify: folder → problems of its files, one line each; empty if there are none.
+        generate: writes the files with a solver; None if there is no solver.
+        protocol: published training settings, as changes to the defaults of `TrainingConfig`.
+        task: settings of the task, such as {"name": "rollout"}; direct prediction by default.
+        models: published settings of each model, by recipe name: settings of the model, or a `Variant`. A
+            registered model that is not listed runs with its defaults.
         variants: other names of this benchmark in recipes, each with changes to "task", "data" or "training".
-        loss: one value per sample, minimised where `training.loss.kind` is "benchmark".
-        metrics: errors of each sample by name; the first one counts.
-        summaries: numbers of the whole test set, such as a rank correlation, from all predictions.
+        loss: (prediction, batch) → one value per sample (B,), for `training.loss.kind=benchmark`. Predictions
+            and targets are (B, N, C) in physical units, or (1, T, C) of a packed batch.
+        metrics: errors of each sample by name, in the form of `loss`; the first one chooses the best epoch.
+        summaries: (predictions, test data) → one number for the test set, by name: a rank correlation.
+            Predictions are (S, N, C), or (T, C) of packed data.
         resolution: default of `generate`.
-        published: names of the published files.
-        outputs: stored fields that may be rounded to be carried.
-        channels: those of them whose first axis after the samples' holds several fields.
-        layout: of the published files, which need not be present.
-        seconds: time per sample of that resolution on one core, roughly.
-        slower: time of a slower scheme, in multiples of the default one's.
-        growth: exponent by which that time grows with the resolution, measured.
+        small: number of samples of each split that `generate` writes on a CPU unless sizes or all samples are
+            requested; the protocol's numbers by default. For solvers that need hours for all.
+        published: names of the published files, for `linearno data list`.
+        outputs: generated fields that `linearno data pack` may round.
+        channels: those of them with several quantities, in the axis after the samples.
+        layout: config → `SampleLayout` of the published data, without files; needed to import weights.
     """
 
     summary: str
@@ -158,25 +194,22 @@ class Benchmark:
     metrics: Mapping[str, PerSample] = field(default_factory=lambda: {"relative_l2": relative_l2})
     summaries: Mapping[str, Callable[[Tensor, FieldData], float]] = field(default_factory=dict)
     resolution: int | None = None
+    small: dict[str, int] = field(default_factory=dict)
     published: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
     layout: Callable[[Any], SampleLayout] | None = None
-    seconds: float = 0.0
-    slower: dict[str, float] | None = None
-    growth: float = 2.0
 
     def __post_init__(self) -> None:
         if not self.metrics:
             raise UserError(
                 'a benchmark needs a metric: give metrics={"relative_l2": relative_l2}, or leave it out'
             )
-
         if clash := RESERVED_METRICS & {*self.metrics, *self.summaries}:
-            raise UserError(f"no metric may be called {clash.pop()!r}: metrics.json has other things there")
+            raise UserError(f"no metric may be called {clash.pop()!r}: metrics.json has that key already")
 
     def variant(self, name: str) -> Variant:
-        """The recipe of that name; for a model that is not listed, one with its defaults."""
+        """The entry of `models`; an empty one for a model that is not listed."""
         found = self.models.get(name, {})
         return found if isinstance(found, Variant) else Variant(settings=found)
 
@@ -184,5 +217,5 @@ class Benchmark:
 DATASETS: Registry[Benchmark] = Registry(
     "dataset",
     plugins="linearno.benchmarks",
-    hint="a benchmark in a file of your own is given with --import FILE.py",
+    hint="import one from your own file with --import FILE.py",
 )

@@ -9,19 +9,9 @@ from numpy import ndarray
 from pydantic import PositiveInt
 from torch import Tensor
 
-from linearno.core.errors import UserError, require
-from linearno.data.availability import (
-    Kind,
-    Source,
-    choose_source,
-    complaints,
-    generated_words,
-    how_to_fetch,
-    how_to_generate,
-    require_samples,
-    set_problems,
-    verify_tells,
-)
+from linearno.core.errors import UserError
+from linearno.data.array_set import ArraySet, StoredArray
+from linearno.data.availability import Source
 from linearno.data.benchmark import (
     DATASETS,
     Benchmark,
@@ -33,23 +23,51 @@ from linearno.data.benchmark import (
     relative_mae,
 )
 from linearno.data.field_data import FieldData
-from linearno.data.generation.card import array_name, open_array, read_card_for, require_finite
-from linearno.data.generation.generate import Recipe, generator
-from linearno.data.generation.plan import SPLITS, Split
+from linearno.data.generation.generate import DataGenerator
 from linearno.data.object_npy import read_pickled
 from linearno.data.sample import FieldSpec
 from linearno.solvers.burgers import SMALLEST, burgers_sample, require_resolution
 
 RESOLUTION = 128  # points and times of the published files
 FIELD = "u"
-PUBLISHED = {split: f"Burgers_IC_std_{split}.npy" for split in SPLITS}
-PROTOCOL: tuple[Split, ...] = ("train", "test")  # what a run reads
+
+
+def _open_published(path: Path, field: str, how: str) -> ndarray:
+    """`y` (samples, n, n, 1) of a published file, whose `x` (samples, n, n, 2) must be (x, t)."""
+    arrays = read_pickled(path, ("x", "y"), how=how)
+    x, y = arrays["x"], arrays["y"]
+    if y.ndim != 4 or y.shape[1:] != (y.shape[2], y.shape[2], 1):
+        raise UserError(f"{path}: y has shape {y.shape}; expected (samples, n, n, 1); {how}")
+    if x.shape != (*y.shape[:3], 2):
+        raise UserError(f"{path}: x has shape {x.shape}; expected {(*y.shape[:3], 2)}, as of y; {how}")
+    ticks = np.linspace(0, 1, y.shape[2])
+    if len(x) and not np.allclose(x[0], np.dstack(np.meshgrid(ticks, ticks)), rtol=0, atol=1e-6):
+        raise UserError(f"{path}: x does not hold (x, t) from 0 to 1 with a time in each row; {how}")
+    return y[..., 0]
+
+
+def _require_points(array: StoredArray) -> None:
+    if array.shape[1] < SMALLEST:
+        raise UserError(
+            f"{array.path}: u has shape {array.shape}; expected (samples, n, n) with n from {SMALLEST}"
+        )
+
+
+FILES = ArraySet(
+    "burgers",
+    axes={FIELD: ("n", "n")},
+    published={split: f"Burgers_IC_std_{split}.npy" for split in ("train", "test", "val")},
+    open_published=_open_published,
+    check=_require_points,
+)
 
 
 class BurgersConfig(DataConfig):
-    """The first samples of each split. `source`: as for Darcy.
+    """The first samples of each split.
 
-    The published protocol has a validation split. Nothing is chosen by it here: `open_validation` reads it.
+    Args:
+        val: samples of the published protocol's validation split. Runs do not use it; `open_validation` does.
+        source: published files, generated set, or `auto`: the published files if they are present.
     """
 
     name: Literal["burgers"] = "burgers"
@@ -65,36 +83,38 @@ class BurgersConfig(DataConfig):
 
 
 def open_burgers(cfg: BurgersConfig) -> Splits:
-    """Train and test in memory: the middle half of the times, all points.
+    """Load train and test: the middle half of the times, all points.
 
     Disk   {split}_u.npy (S, n, n), rows are times, as `generate` writes them, or the published files
     Item   coords (N, 2) = (x, t), no inputs, targets (N, 1), N = rows · n: 64 · 128 as published
-    What is observed of the targets is drawn anew for every batch: `draw_observed`.
+    The observed points of a batch are drawn when the batch is: `draw_observed`.
     """
-    kind = _kind(cfg)
-    source = _words(cfg.root, kind)
-    train, test = _open(cfg, "train", kind), _open(cfg, "test", kind)
-    if train.spec != test.spec:
-        raise UserError(
-            f"{cfg.root}: train has {train.spec.grid} times and points, test has {test.spec.grid}; "
-            f"expected the same; {_how(cfg.root, kind)}"
-        )
+    (train, test), source = _open(cfg, "train", "test")
     return Splits(train, test, source)
 
 
 def open_validation(cfg: BurgersConfig) -> FieldData:
-    return _open(cfg, "val", _kind(cfg))
+    """Load the validation split, in the form of `open_burgers`."""
+    return _open(cfg, "val")[0][0]
+
+
+def _open(cfg: BurgersConfig, *splits: str) -> tuple[list[FieldData], str]:
+    stored = FILES.open(cfg.root, cfg.source, {split: cfg.sizes[split] for split in splits})
+    side = stored.sizes["n"]
+    layout = burgers_layout(cfg, side)
+    values = [stored.read(split, FIELD, middle_rows(side)).flatten(1)[..., None] for split in splits]
+    return [layout.fill(None, targets) for targets in values], stored.source
 
 
 def burgers_layout(cfg: BurgersConfig, side: int = RESOLUTION) -> SampleLayout:
-    """Of samples stored at so many points and times."""
+    """For samples stored with `side` points and times."""
     rows = middle_rows(side)
     spec = FieldSpec(coords=("x", "t"), outputs=(FIELD,), grid=(rows.stop - rows.start, side))
     return SampleLayout(spec, burgers_coords(side))
 
 
 def burgers_coords(side: int) -> Tensor:
-    """(x, t) of the points of an item: t from row to row, x within a row."""
+    """(x, t) of the points of an item (N, 2): t from row to row, x within a row."""
     ticks = torch.from_numpy(np.linspace(0, 1, side)).float()
     return torch.cartesian_prod(ticks[middle_rows(side)], ticks).flip(1)
 
@@ -102,62 +122,6 @@ def burgers_coords(side: int) -> Tensor:
 def middle_rows(side: int) -> slice:
     """Times from about 1/4 to 3/4: rows 32 to 95 of 128."""
     return slice(side // 4, 3 * side // 4)
-
-
-def _kind(cfg: BurgersConfig) -> Kind:
-    return choose_source(cfg.root, cfg.source, [PUBLISHED[split] for split in PROTOCOL])
-
-
-def _path(root: Path, split: Split, kind: Kind) -> Path:
-    return root / (PUBLISHED[split] if kind == "published" else array_name(split, FIELD))
-
-
-def _how(root: Path, kind: Kind) -> str:
-    return (how_to_fetch if kind == "published" else how_to_generate)("burgers", root)
-
-
-def _words(root: Path, kind: Kind) -> str:
-    """Where the numbers come from; an error if they are not there."""
-    how = _how(root, kind)
-    if kind == "generated":
-        return generated_words(read_card_for(root, "burgers", how=how), root)
-    train, test = (require(_path(root, split, kind), how=how).name for split in PROTOCOL)
-    return f"published files {train} and {test} in {root}"
-
-
-def _open(cfg: BurgersConfig, split: Split, kind: Kind) -> FieldData:
-    path, count = _path(cfg.root, split, kind), cfg.sizes[split]
-    u = _stored(path, kind, how=_how(cfg.root, kind))
-    require_samples(path, FIELD, len(u), {split: count})
-    side = u.shape[-1]
-    with np.errstate(over="ignore"):  # becomes infinite, and is named as such
-        values = np.array(u[:count, middle_rows(side)], dtype=np.float32, order="C")
-    require_finite(values, f"{path}: {FIELD}", how=verify_tells("burgers", cfg.root))
-    return burgers_layout(cfg, side).filled(None, torch.from_numpy(values.reshape(count, -1, 1)))
-
-
-def _stored(path: Path, kind: Kind, *, how: str) -> ndarray:
-    """The trajectories (samples, n, n) of a file."""
-    if kind == "published":
-        return _published(path, how=how)
-    u = open_array(path, how=how)
-    if u.ndim != 3 or u.shape[1] != u.shape[2] or u.shape[2] < SMALLEST:
-        raise UserError(f"{path}: {FIELD} has shape {u.shape}; expected (samples, n, n); {how}")
-    return u
-
-
-def _published(path: Path, *, how: str) -> ndarray:
-    """`y` (samples, n, n, 1) of a published file, after a look at `x` (samples, n, n, 2), which is (x, t)."""
-    arrays = read_pickled(path, ("x", "y"), how=how)
-    x, y = arrays["x"], arrays["y"]
-    if y.ndim != 4 or y.shape[1:] != (y.shape[2], y.shape[2], 1) or y.shape[2] < SMALLEST:
-        raise UserError(f"{path}: y has shape {y.shape}; expected (samples, n, n, 1); {how}")
-    if x.shape != (*y.shape[:3], 2):
-        raise UserError(f"{path}: x has shape {x.shape}; expected {(*y.shape[:3], 2)}, as of y; {how}")
-    ticks = np.linspace(0, 1, y.shape[2])
-    if len(x) and not np.allclose(x[0], np.dstack(np.meshgrid(ticks, ticks)), rtol=0, atol=1e-6):
-        raise UserError(f"{path}: x does not hold (x, t) from 0 to 1 with a time in each row; {how}")
-    return y[..., 0]
 
 
 def make_burgers(rng: np.random.Generator, resolution: int) -> dict[str, ndarray]:
@@ -169,7 +133,7 @@ def burgers_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
     return {FIELD: (resolution, resolution)}
 
 
-RECIPE = Recipe(
+generate_burgers = DataGenerator(
     name="burgers",
     equation="u_t + u u_x = 0.01 u_xx on a circle, t from 0 to 1; u at t = 0 is Gaussian with covariance "
     "exp(-2 sin^2(pi d)) at distance d; rows are times linspace(0, 1, n), columns points linspace(0, 1, n)",
@@ -181,29 +145,6 @@ RECIPE = Recipe(
 )
 
 
-generate_burgers = generator(RECIPE)
-
-
-def verify_burgers(root: Path) -> list[str]:
-    """What is wrong with the sets in `root`, a line each."""
-
-    grids: dict[tuple[int, ...], Path] = {}
-
-    def check(split: Split) -> None:
-        path = _path(root, split, "published")
-        values = _published(path, how=_how(root, "published"))
-        grids.setdefault(values.shape[1:], path)
-        first, other = next(iter(grids.items()))
-        if values.shape[1:] != first:
-            raise UserError(
-                f"{path} has {values.shape[1:]} times and points, {other} has {first}; expected the same"
-            )
-        require_finite(values, f"{path}: {FIELD}", how="fetch the file again")
-
-    published = [root / name for name in PUBLISHED.values()]
-    return set_problems("burgers", root, published, lambda: complaints(check, PUBLISHED))
-
-
 OBSERVED = {"burgers20": 0.2, "burgers10": 0.1, "burgers5": 0.05, "burgers1": 0.01, "burgers05": 0.005}
 
 DATASETS.register("burgers")(
@@ -211,7 +152,7 @@ DATASETS.register("burgers")(
         summary="Burgers' equation: a few observed values → the field, 64 times × 128 points",
         config=BurgersConfig,
         open=open_burgers,
-        verify=verify_burgers,
+        verify=FILES.verify,
         generate=generate_burgers,
         protocol={
             "optimizer": "adam",
@@ -243,7 +184,6 @@ DATASETS.register("burgers")(
         resolution=RESOLUTION,
         layout=burgers_layout,
         outputs=(FIELD,),
-        published=tuple(PUBLISHED.values()),
-        seconds=0.03,
+        published=FILES.published_names,
     )
 )

@@ -1,7 +1,6 @@
 """Darcy flow: from the permeability of a medium to the pressure in it, on a square grid."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -10,63 +9,62 @@ import torch
 from numpy import ndarray
 from pydantic import PositiveInt
 
-from linearno.data.array_files import (
-    Files,
-    Stored,
-    open_stored,
-    read_finite,
-    require_shape,
-    require_stride,
-    side_of,
-    stored_problems,
-    unit_square,
-)
-from linearno.data.availability import Source, require_samples, verify_tells
+from linearno.data.array_set import ArraySet, require_stride, unit_square
+from linearno.data.availability import Source
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
-from linearno.data.generation.generate import Recipe, batch_that_fits, generator
+from linearno.data.field_data import FieldData
+from linearno.data.generation.generate import DataGenerator, batch_that_fits
 from linearno.data.sample import FieldSpec
 from linearno.solvers.darcy import darcy_samples, require_resolution
 
 RESOLUTION = 421  # points a side of the published files
 FIELDS = ("coeff", "sol")
-PUBLISHED = {
-    "train": "piececonst_r421_N1024_smooth1.mat",
-    "test": "piececonst_r421_N1024_smooth2.mat",
-}
-FILES = Files("darcy", dict.fromkeys(FIELDS, ("n", "n")), PUBLISHED)
+FILES = ArraySet(
+    "darcy",
+    axes=dict.fromkeys(FIELDS, ("n", "n")),
+    published={
+        "train": "piececonst_r421_N1024_smooth1.mat",
+        "test": "piececonst_r421_N1024_smooth2.mat",
+    },
+)
 
 
 class DarcyConfig(DataConfig):
-    """Train on the first `train` samples of one file, test on the first `test` of another."""
+    """Train on the first `train` samples of one file, test on the first `test` of another.
+
+    Args:
+        stride: between the stored points that are read; 5 of 421 points a side leaves 85.
+        source: published files, generated set, or `auto`: the published files if they are present.
+    """
 
     name: Literal["darcy"] = "darcy"
     root: Path = Path("data/darcy")
     train: PositiveInt = 1000
     test: PositiveInt = 200
-    stride: PositiveInt = 5  # 421 → 85 points a side
+    stride: PositiveInt = 5
     source: Source = "auto"
 
 
 def open_darcy(cfg: DarcyConfig) -> Splits:
-    """Both splits in memory, every `stride`-th point of the stored grid.
+    """Load both splits, every `stride`-th point of the stored grid.
 
     Disk   {split}_{coeff,sol}.npy (S, n, n) as `generate` writes them, or the published MATLAB files
     Item   coords (N, 2), inputs (N, 1), targets (N, 1), N = s², s = (n − 1)/stride + 1
     Points are those of the stored grid in the order of `unit_square`, as in the published protocol.
     """
-    arrays, source = open_stored(FILES, cfg.root, cfg.source)
-    stored = side_of(arrays)
-    for array in arrays:
-        require_shape(array, FILES, stored)
-        require_samples(array.path, array.field, array.shape[0], {array.split: _count(array, cfg)})
-    layout = darcy_layout(cfg, stored)
-    values = {(array.split, array.field): _read(array, cfg) for array in arrays}
-    train, test = (layout.filled(values[split, "coeff"], values[split, "sol"]) for split in ("train", "test"))
-    return Splits(train, test, source)
+    stored = FILES.open(cfg.root, cfg.source, cfg.sizes)
+    layout = darcy_layout(cfg, stored.sizes["n"])
+    every = slice(None, None, cfg.stride)
+
+    def split(name: str) -> FieldData:
+        inputs, targets = (stored.read(name, field, every, every).flatten(1) for field in FIELDS)
+        return layout.fill(inputs[..., None], targets[..., None])
+
+    return Splits(split("train"), split("test"), stored.source)
 
 
 def darcy_layout(cfg: DarcyConfig, stored: int = RESOLUTION) -> SampleLayout:
-    """Of samples stored at so many points a side."""
+    """For samples stored with `stored` points a side."""
     require_stride(cfg.stride, stored, stored - 1)
     side = (stored - 1) // cfg.stride + 1
     spec = FieldSpec(
@@ -79,17 +77,6 @@ def darcy_layout(cfg: DarcyConfig, stored: int = RESOLUTION) -> SampleLayout:
     return SampleLayout(spec, unit_square(side))
 
 
-def _count(array: Stored, cfg: DarcyConfig) -> int:
-    return {"train": cfg.train, "test": cfg.test}[array.split]
-
-
-def _read(array: Stored, cfg: DarcyConfig) -> torch.Tensor:
-    """The asked-for samples and points as (S, N, 1) float32."""
-    count, every = _count(array, cfg), slice(None, None, cfg.stride)
-    values = read_finite(array, (slice(count), every, every), how=verify_tells("darcy", array.path.parent))
-    return values.reshape(count, -1, 1)
-
-
 def make_darcy(
     rngs: Sequence[np.random.Generator], resolution: int, device: torch.device
 ) -> dict[str, ndarray]:
@@ -97,7 +84,7 @@ def make_darcy(
 
 
 def darcy_batch(resolution: int, device: torch.device) -> int:
-    """The solver holds about 30 arrays of float64 for each sample, those inside its transforms included."""
+    """The solver needs about 30 float64 arrays per sample, with those inside its transforms."""
     return batch_that_fits(device, 30 * 8 * resolution**2)
 
 
@@ -106,22 +93,17 @@ def darcy_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
     return dict.fromkeys(FIELDS, (resolution, resolution))
 
 
-RECIPE = Recipe(
+generate_darcy = DataGenerator(
     name="darcy",
     equation="-div(a grad u) = 1 on (0,1)^2, u = 0 on the border; a = 12 where g >= 0 and 3 elsewhere, "
     "g ~ N(0, (-Laplacian + 9)^-2) with zero normal derivative; coeff = a and sol = u at cell centres",
     solver="five-point scheme with mean face coefficients on the node grid, cubic splines between cell "
     "centres and nodes, conjugate gradients preconditioned by the Laplacian to a relative residual of 1e-10",
     units={"coeff": "dimensionless", "sol": "dimensionless"},
-    make=None,
     shapes=darcy_shapes,
     make_batch=make_darcy,
     batch_size=darcy_batch,
 )
-
-
-generate_darcy = generator(RECIPE)
-verify_darcy = partial(stored_problems, FILES)
 
 
 DATASETS.register("darcy")(
@@ -129,10 +111,10 @@ DATASETS.register("darcy")(
         summary="Darcy flow: permeability → pressure on the unit square, 421×421 read at every 5th point",
         config=DarcyConfig,
         open=open_darcy,
-        verify=verify_darcy,
+        verify=FILES.verify,
         generate=generate_darcy,
         protocol={
-            "precision": "bf16",  # the fastest that loses nothing against tf32: docs/measured.md
+            "precision": "bf16",  # the fastest precision with the accuracy of tf32
             "checkpoint_seconds": 30,
             "loss": {"gradient_weight": 0.1},  # relative L2 + 0.1 · relative L2 of the gradient
         },
@@ -151,7 +133,6 @@ DATASETS.register("darcy")(
         resolution=RESOLUTION,
         layout=darcy_layout,
         outputs=("sol",),
-        published=tuple(FILES.published.values()),
-        seconds=0.25,
+        published=FILES.published_names,
     )
 )

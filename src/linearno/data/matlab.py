@@ -9,37 +9,50 @@ from scipy.io import loadmat, whosmat
 
 from linearno.core.errors import UserError, did_you_mean, require
 
-NUMBERS = "fiub"  # numpy kinds that become float32
+NUMERIC_KINDS = "fiub"  # of numpy dtypes that become float32
 
 
-def mat_shape(path: Path, name: str, *, how: str) -> tuple[int, ...]:
-    """The shape that MATLAB shows for a variable, from the headers alone."""
-    shapes = mat_shapes(path, how=how)
-    if name not in shapes:
-        near = did_you_mean(name, shapes)
-        raise UserError(f"{path} holds no variable {name!r} ({near}): another file, or truncated; {how}")
-    return shapes[name]
+class MatVariable:
+    """A variable of a MATLAB file, with axes in MATLAB's order; indexing reads a part of it as float32.
 
+    Args:
+        path: the file.
+        name: of the variable.
+        how: what to do if the file is damaged; ends the error message.
+    """
 
-def read_mat(path: Path, name: str, index: tuple[slice, ...], *, how: str) -> ndarray:
-    """The part `index` of a variable, axes in MATLAB's order, as float32."""
-    try:
-        if h5py.is_hdf5(path):
-            with h5py.File(path) as file:
-                values = file[name][index[::-1]].T
-        else:
-            values = loadmat(path, variable_names=[name])[name][index]
-    except MemoryError:
-        raise
-    except Exception as error:  # the readers raise anything, from zlib.error to IndexError, on broken bytes
-        raise UserError(f"{path} is truncated or damaged: {name} cannot be read ({error}); {how}") from None
-    if values.dtype.kind not in NUMBERS:
-        raise UserError(f"{path}: {name} holds {values.dtype}, expected real numbers; {how}")
-    with np.errstate(over="ignore"):
-        return np.ascontiguousarray(values, dtype=np.float32)
+    def __init__(self, path: Path, name: str, *, how: str):
+        shapes = mat_shapes(path, how=how)
+        if name not in shapes:
+            near = did_you_mean(name, shapes)
+            raise UserError(f"{path} holds no variable {name!r} ({near}): another file, or truncated; {how}")
+        self.path, self.name, self.how, self.shape = path, name, how, shapes[name]
+
+    def __getitem__(self, index: tuple[slice, ...]) -> ndarray:
+        try:
+            if h5py.is_hdf5(self.path):
+                with h5py.File(self.path) as file:
+                    values = file[self.name][index[::-1]].T
+            else:
+                values = loadmat(self.path, variable_names=[self.name])[self.name][index]
+        except MemoryError:
+            raise
+        except (
+            Exception
+        ) as error:  # on broken bytes the readers raise anything, from zlib.error to IndexError
+            raise UserError(
+                f"{self.path} is truncated or damaged: {self.name} cannot be read ({error}); {self.how}"
+            ) from None
+        if values.dtype.kind not in NUMERIC_KINDS:
+            raise UserError(
+                f"{self.path}: {self.name} holds {values.dtype}, expected real numbers; {self.how}"
+            )
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(values, dtype=np.float32)
 
 
 def mat_shapes(path: Path, *, how: str) -> dict[str, tuple[int, ...]]:
+    """The shape that MATLAB shows for each variable, from the headers alone."""
     require(path, how=how)
     try:
         if h5py.is_hdf5(path):

@@ -11,34 +11,30 @@ from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
-from linearno.data.array_files import (
-    Files,
-    Stored,
-    asked_of,
-    open_stored,
-    read_finite,
-    require_shape,
-    require_stride,
-    samples_of,
-    side_of,
-    stored_problems,
-    unit_square,
-)
-from linearno.data.availability import Source, require_samples, verify_tells
+from linearno.data.array_set import ArraySet, StoredSet, require_stride, unit_square
+from linearno.data.availability import Source
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
-from linearno.data.generation.generate import Recipe, batch_that_fits, generator
+from linearno.data.field_data import FieldData
+from linearno.data.generation.generate import DataGenerator, batch_that_fits
 from linearno.data.sample import FieldSpec
 from linearno.solvers.navier_stokes import FRAMES, SCHEMES, navier_stokes_samples, stored_points
 
 STORED = 64  # points a side of the published file
-PUBLISHED = "NavierStokes_V1e-5_N1200_T20.mat"
-FILES = Files("ns", {"a": ("n", "n"), "u": ("n", "n", "frames")}, dict.fromkeys(("train", "test"), PUBLISHED))
+FILES = ArraySet(
+    "ns",
+    axes={"a": ("n", "n"), "u": ("n", "n", "frames")},
+    published=dict.fromkeys(("train", "test"), "NavierStokes_V1e-5_N1200_T20.mat"),
+)
 
 
 class NavierStokesConfig(DataConfig):
-    """Train on the first `train` samples and test on the last `test`, of one published file or two made here.
+    """Train on the first `train` samples, test on the last `test`.
 
-    A sample is `frames_in` frames to begin with and the `frames_out` that follow.
+    Args:
+        frames_in: frames of a sample that are inputs.
+        frames_out: frames after them, the targets.
+        stride: between the stored points that are read; 1 keeps all 64 a side.
+        source: published file, generated set, or `auto`: the published file if it is present.
     """
 
     name: Literal["ns"] = "ns"
@@ -47,7 +43,7 @@ class NavierStokesConfig(DataConfig):
     test: PositiveInt = 200
     frames_in: PositiveInt = 10
     frames_out: PositiveInt = 10
-    stride: PositiveInt = 1  # every point of 64 a side
+    stride: PositiveInt = 1
     source: Source = "auto"
 
     @property
@@ -56,27 +52,29 @@ class NavierStokesConfig(DataConfig):
 
 
 def open_ns(cfg: NavierStokesConfig) -> Splits:
-    """Both splits in memory, every `stride`-th point of the stored grid.
+    """Load both splits, every `stride`-th point of the stored grid.
 
     Disk   {split}_u.npy (S, n, n, T) as `generate` writes them, or `u` of the published MATLAB file
     Item   coords (N, 2), inputs (N, frames_in), targets (N, frames_out), N = (n/stride)²
     The channels are frames: `w1` at t = 1, … Points are in the order of `unit_square`; as in the published
     protocol their coordinates run from 0 to 1 with both ends, though the grid is that of a torus.
     """
-    arrays, source = open_stored(FILES, cfg.root, cfg.source)
-    stored = side_of(arrays)
-    for array in arrays:
-        require_shape(array, FILES, stored)
-        require_samples(array.path, array.field, array.shape[0], asked_of(array, arrays, cfg.sizes))
-    layout = ns_layout(cfg, stored)
-    for array in arrays:
-        _require_frames(array, cfg)
-    train, test = (layout.filled(*_read(array, cfg)) for array in arrays if array.field == "u")
-    return Splits(train, test, source)
+    stored = FILES.open(cfg.root, cfg.source, cfg.sizes, test_last=True)
+    layout = ns_layout(cfg, stored.sizes["n"])
+    every = slice(None, None, cfg.stride)
+
+    def split(name: str) -> FieldData:
+        _require_frames(stored, name, cfg)
+        frames = stored.read(name, "u", every, every, slice(cfg.frames)).flatten(1, 2)
+        return layout.fill(
+            frames[..., : cfg.frames_in].contiguous(), frames[..., cfg.frames_in :].contiguous()
+        )
+
+    return Splits(split("train"), split("test"), stored.source)
 
 
 def ns_layout(cfg: NavierStokesConfig, stored: int = STORED) -> SampleLayout:
-    """Of samples stored at so many points a side."""
+    """For samples stored with `stored` points a side."""
     require_stride(cfg.stride, stored, stored)
     side, names = stored // cfg.stride, tuple(f"w{t}" for t in range(1, cfg.frames + 1))
     spec = FieldSpec(
@@ -88,20 +86,13 @@ def ns_layout(cfg: NavierStokesConfig, stored: int = STORED) -> SampleLayout:
     return SampleLayout(spec, unit_square(side))
 
 
-def _require_frames(array: Stored, cfg: NavierStokesConfig) -> None:
-    if array.field == "u" and array.shape[-1] < cfg.frames:
+def _require_frames(stored: StoredSet, split: str, cfg: NavierStokesConfig) -> None:
+    array = stored.arrays[split, "u"]
+    if array.shape[-1] < cfg.frames:
         raise UserError(
-            f"{array.path} holds {array.shape[-1]} frames of {array.field}, but "
-            f"frames_in={cfg.frames_in} and frames_out={cfg.frames_out} were asked for; lower one of them"
+            f"{array.path} holds {array.shape[-1]} frames of u, fewer than frames_in={cfg.frames_in} and "
+            f"frames_out={cfg.frames_out}; lower one of them"
         )
-
-
-def _read(array: Stored, cfg: NavierStokesConfig) -> tuple[torch.Tensor, torch.Tensor]:
-    """The asked-for samples and points: first and later frames as (S, N, ·) float32."""
-    every = slice(None, None, cfg.stride)
-    index = (samples_of(array, cfg.sizes), every, every, slice(cfg.frames))
-    frames = read_finite(array, index, how=verify_tells("ns", array.path.parent)).flatten(1, 2)
-    return frames[..., : cfg.frames_in].contiguous(), frames[..., cfg.frames_in :].contiguous()
 
 
 def make_ns(
@@ -111,8 +102,8 @@ def make_ns(
 
 
 def ns_batch(resolution: int, device: torch.device, *, scheme: str) -> int:
-    """The solver holds about 80 arrays of float32 for each sample, 40 of them frames; more than 64 samples at
-    once are no faster on the largest GPU, and progress would come in fewer steps."""
+    """The solver needs about 80 float32 arrays per sample, 40 of them frames. More than 64 samples at once
+    are no faster on an H200."""
     return batch_that_fits(device, 80 * 4 * resolution**2, most=64)
 
 
@@ -121,22 +112,18 @@ def ns_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
     return {"a": (points, points), "u": (points, points, FRAMES)}
 
 
-RECIPE = Recipe(
+generate_ns = DataGenerator(
     name="ns",
     equation="w_t + v . grad w = 1e-5 Laplacian w + 0.1 (sin 2 pi (x + y) + cos 2 pi (x + y)) on the unit "
     "torus, curl v = w, div v = 0; a = w at t = 0 ~ N(0, 7^3 (-Laplacian + 49)^-2.5) with mean zero, "
     "u = w at t = 1, ..., 20",
     solver="pseudo-spectral in float32 with 2/3 de-aliasing, sub-sampled",
     units={"a": "dimensionless", "u": "dimensionless"},
-    make=None,
     shapes=ns_shapes,
     make_batch=make_ns,
     batch_size=ns_batch,
     schemes={name: scheme.words for name, scheme in SCHEMES.items()},
 )
-
-generate_ns = generator(RECIPE)
-verify_ns = partial(stored_problems, FILES, require=partial(_require_frames, cfg=NavierStokesConfig()))
 
 
 DATASETS.register("ns")(
@@ -144,7 +131,7 @@ DATASETS.register("ns")(
         summary="Navier–Stokes: vorticity at t = 1…10 → at t = 11…20 on a torus, 256×256 kept at 64×64",
         config=NavierStokesConfig,
         open=open_ns,
-        verify=verify_ns,
+        verify=partial(FILES.verify, inspect=partial(_require_frames, cfg=NavierStokesConfig())),
         generate=generate_ns,
         protocol={
             "batch": 2,
@@ -175,9 +162,7 @@ DATASETS.register("ns")(
         resolution=256,
         layout=ns_layout,
         outputs=("u",),
-        published=(PUBLISHED,),
-        seconds=18.0,
-        slower={"euler": 9.0},
-        growth=2.8,
+        published=FILES.published_names,
+        small={"train": 30, "test": 6},
     )
 )

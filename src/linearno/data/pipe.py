@@ -7,44 +7,40 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from numpy import ndarray
 from pydantic import PositiveInt
-from torch import Tensor
 
 from linearno.core.errors import UserError
-from linearno.data.array_files import Files, Stored, require_shape, require_stride, side_of
+from linearno.data.array_set import ArraySet, StoredSet, require_stride
 from linearno.data.availability import Source
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
-from linearno.data.body_fitted import (
-    Curved,
-    curved_problems,
-    open_curved,
-    read_curved,
-    require_channels,
-    require_same_samples,
-    require_whole,
-    samples_of_split,
-)
-from linearno.data.field_data import FieldData
-from linearno.data.generation.generate import Recipe, batch_that_fits, generator
+from linearno.data.body_fitted import Nodes, Values, body_fitted_splits, read_nodes
+from linearno.data.generation.generate import DataGenerator, batch_that_fits
 from linearno.data.sample import FieldSpec
 from linearno.solvers.pipe import pipe_samples, require_resolution
 
 RESOLUTION = 129  # points a side of the published files
-CHANNELS = ("ux", "uy", "p")
-AXES = {"X": ("n", "n"), "Y": ("n", "n"), "Q": ("3", "n", "n")}
-PUBLISHED = {field: f"Pipe_{field}.npy" for field in AXES}
-PIPE = Curved(Files("pipe", AXES, {}), PUBLISHED, CHANNELS)
-SLIP = 0.02  # of the mean speed, allowed at the walls: a few published samples have spikes at a corner
+AXES = {"X": ("n", "n"), "Y": ("n", "n"), "Q": ("3", "n", "n")}  # Q is ux, uy and p
+FILES = ArraySet(
+    "pipe",
+    axes=AXES,
+    published={field: f"Pipe_{field}.npy" for field in AXES},
+    published_sizes={"samples": 2310, "n": RESOLUTION},
+)
+LARGEST_SLIP = (
+    0.02  # mean speed at walls relative to the inside; some published samples have spikes in corners
+)
 
 
 class PipeConfig(DataConfig):
-    """Train on the first `train` samples. In the published files, which hold all samples, `test_split` says
-    where those of the test lie; the names tell the usual number, `test` the one that is taken.
+    """Train on the first `train` samples.
 
-    last200   the last ones of the file, as LinearNO's code does: 2110 to 2309
-    next200   those after the training samples, as Transolver and Neural-Solver-Library do: 1000 to 1199
+    Args:
+        test_split: test samples of the published files, which hold all samples. `last200`: the last ones, as
+            in LinearNO's code. `next200`: those after the training samples, as in Transolver and
+            Neural-Solver-Library. The names tell the usual number; `test` is the number that is taken.
+        stride: between the points that are read; 1 keeps all 129 a side.
+        source: published files, generated set, or `auto`: the published files if they are present.
     """
 
     name: Literal["pipe"] = "pipe"
@@ -52,34 +48,26 @@ class PipeConfig(DataConfig):
     train: PositiveInt = 1000
     test: PositiveInt = 200
     test_split: Literal["last200", "next200"] = "last200"
-    stride: PositiveInt = 1  # every point of 129 a side
+    stride: PositiveInt = 1
     source: Source = "auto"
 
 
 def open_pipe(cfg: PipeConfig) -> Splits:
-    """Both splits in memory, every `stride`-th point of the stored grid.
+    """Load both splits, every `stride`-th point of the stored grid.
 
     Disk   {split}_{X,Y}.npy (S, n, n) and {split}_Q.npy (S, 3, n, n) as `generate` writes them, or the
            published Pipe_{X,Y,Q}.npy, with all samples in one file; Q is ux, uy and p
     Item   coords (N, 2) of its own, no inputs, targets (N, 1) = ux, N = s², s = (n − 1)/stride + 1
     Rows of the grid run across the pipe from its lower wall, and follow each other from inlet to outlet.
     """
-    first = partial(_first_of_test, cfg)
-    arrays, source = open_curved(PIPE, cfg.root, cfg.source, cfg.sizes, first)
-    for array in arrays:
-        _require_shape(array, arrays)
-    require_same_samples(arrays, cfg.sizes)
-    require_whole(arrays, PIPE)
-    spec = pipe_layout(cfg, side_of(arrays)).spec
-    train, test = (
-        _read(arrays, split, spec, samples_of_split(arrays, split, cfg.sizes, first), cfg.stride)
-        for split in ("train", "test")
-    )
-    return Splits(train, test, source)
+    test_last = cfg.test_split == "last200" and FILES.kind(cfg.root, cfg.source) == "published"
+    stored = FILES.open(cfg.root, cfg.source, cfg.sizes, test_last=test_last)
+    spec = pipe_layout(cfg, stored.sizes["n"]).spec
+    return body_fitted_splits(stored, spec, partial(_read, stride=cfg.stride))
 
 
 def pipe_layout(cfg: PipeConfig, stored: int = RESOLUTION) -> SampleLayout:
-    """Of samples stored at so many points a side."""
+    """For samples stored with `stored` points a side."""
     require_stride(cfg.stride, stored, stored - 1)
     side = (stored - 1) // cfg.stride + 1
     return SampleLayout(
@@ -87,52 +75,26 @@ def pipe_layout(cfg: PipeConfig, stored: int = RESOLUTION) -> SampleLayout:
     )
 
 
-def _first_of_test(cfg: PipeConfig, held: int) -> int:
-    return held - cfg.test if cfg.test_split == "last200" else cfg.train
-
-
-def _require_shape(array: Stored, arrays: list[Stored]) -> None:
-    require_shape(array, PIPE.files, side_of(arrays))
-    require_channels(array, PIPE)
-
-
-def _read(arrays: list[Stored], split: str, spec: FieldSpec, samples: slice, stride: int) -> FieldData:
-    """The asked-for samples and points of a split."""
-    fields = {array.field: array for array in arrays if array.split == split}
-    data = read_curved(fields, spec, samples, stride=stride, channel=0, name="pipe")
-    assert spec.grid
+def _read(stored: StoredSet, split: str, stride: int = 1) -> tuple[Nodes, Values]:
+    """Nodes and ux. X must grow along the pipe, Y across it, and ux must vanish at the walls: the grid is
+    square, so swapped axes do not show in its shape."""
+    nodes, speed = read_nodes(stored, split, channel=0, stride=stride)
+    first = stored.samples[split].start or 0
     for axis, field in enumerate("XY"):
-        values = data.coords[..., axis].unflatten(1, spec.grid)
-        _require_order(fields[field].path, field, values, axis + 1, samples.start)
-    _require_walls(fields["Q"].path, data.targets.unflatten(1, spec.grid).squeeze(-1), samples.start)
-    return data
-
-
-def _read_published(arrays: list[Stored]) -> FieldData:
-    spec = pipe_layout(PipeConfig(), side_of(arrays)).spec
-    return _read(arrays, "both", spec, slice(0, arrays[0].shape[0]), stride=1)
-
-
-def _require_order(path: Path, field: str, values: Tensor, axis: int, first: int) -> None:
-    """X grows along the pipe, from row to row, and Y across it, within a row."""
-    grows = (values.diff(dim=axis) > 0).flatten(1).all(dim=1)
-    if not grows.all():
-        wrong = first + int((~grows).nonzero()[0])
-        raise UserError(
-            f"{path}: {field} of sample {wrong} does not grow along axis {axis}; "
-            "expected (samples, along the pipe, across it)"
-        )
-
-
-def _require_walls(path: Path, speed: Float[Tensor, "S n n"], first: int) -> None:
-    """The grid is square, so that its shape does not show if axes of Q are swapped; but at walls ux is 0."""
+        grows = (nodes[..., axis].diff(dim=axis + 1) > 0).flatten(1).all(dim=1)
+        if not grows.all():
+            raise UserError(
+                f"{stored.arrays[split, field].path}: {field} of sample {first + int((~grows).nonzero()[0])} "
+                f"does not grow along axis {axis + 1}; expected (samples, along the pipe, across it)"
+            )
     at_walls, inside = (part.abs().mean(dim=(1, 2)) for part in (speed[..., [0, -1]], speed[..., 1:-1]))
-    if (at_walls > SLIP * inside).any():
-        wrong = first + int((at_walls > SLIP * inside).nonzero()[0])
+    slips = at_walls > LARGEST_SLIP * inside
+    if slips.any():
         raise UserError(
-            f"{path}: ux of sample {wrong} is not zero at the walls of the pipe; "
-            "expected (samples, channels, along the pipe, across it)"
+            f"{stored.arrays[split, 'Q'].path}: ux of sample {first + int(slips.nonzero()[0])} is not zero "
+            "at the walls of the pipe; expected (samples, channels, along the pipe, across it)"
         )
+    return nodes, speed
 
 
 def make_pipe(
@@ -142,17 +104,17 @@ def make_pipe(
 
 
 def pipe_batch(resolution: int, device: torch.device) -> int:
-    """The solver holds about 60 kB for each element, a GPU some more to work in; 64 samples keep it busy."""
+    """The solver needs about 60 kB per element, and more on a GPU; 64 samples keep a GPU busy."""
     return batch_that_fits(device, 80_000 * (resolution // 2) ** 2, most=64)
 
 
 def pipe_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
     require_resolution(resolution)
     grid = (resolution, resolution)
-    return {"X": grid, "Y": grid, "Q": (len(CHANNELS), *grid), "draws": ()}
+    return {"X": grid, "Y": grid, "Q": (3, *grid), "draws": ()}
 
 
-RECIPE = Recipe(
+generate_pipe = DataGenerator(
     name="pipe",
     equation="u . grad u - 0.005 Laplacian u + grad p = 0, div u = 0 in a pipe of length 10 and vertical "
     "width 1; u = (t (1 - t), 0) at the inlet, t from 0 to 1 upwards, u = 0 on the walls, 0.005 du/dn = p n "
@@ -161,7 +123,6 @@ RECIPE = Recipe(
     solver="Taylor-Hood elements (Q2-Q1), Newton's method until a step is below 1e-6 of the velocity, nested "
     "dissection; a pipe whose flow is not found is drawn again: draws is the draw that was kept, usually 1",
     units={"X": "dimensionless", "Y": "dimensionless", "Q": "dimensionless", "draws": "count"},
-    make=None,
     shapes=pipe_shapes,
     make_batch=make_pipe,
     batch_size=pipe_batch,
@@ -172,8 +133,8 @@ DATASETS.register("pipe")(
         summary="Pipe: shape of a curved pipe → speed along it, 129×129 points that follow the pipe",
         config=PipeConfig,
         open=open_pipe,
-        verify=partial(curved_problems, PIPE, _require_shape, _read_published),
-        generate=generator(RECIPE),
+        verify=partial(FILES.verify, inspect=_read),
+        generate=generate_pipe,
         protocol={"weight_decay": 1e-5, "precision": "bf16", "checkpoint_seconds": 30},
         models={
             "linearno": Variant(
@@ -194,8 +155,7 @@ DATASETS.register("pipe")(
         layout=pipe_layout,
         outputs=("Q",),
         channels=("Q",),
-        published=tuple(PUBLISHED.values()),
-        seconds=1.5,
-        growth=2.5,
+        published=FILES.published_names,
+        small={"train": 300, "test": 60},
     )
 )

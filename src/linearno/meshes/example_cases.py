@@ -134,6 +134,5 @@ DATASETS.register("cases")(
             )
         },
         resolution=RESOLUTION,
-        seconds=0.05,
     )
 )

@@ -1,4 +1,4 @@
-"""A dataset folder: its arrays, and the card that says what they are and how they were made."""
+"""The arrays of a data set folder, and `card.json`, which describes them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,7 +24,24 @@ class ArrayFile(Config):
 
 
 class Card(Config):
-    """Written last, so a folder that has one is complete."""
+    """Description of a generated set. It is written last: a folder with a card is complete.
+
+    Args:
+        format: version of this file's format.
+        name: of the benchmark.
+        equation: what was solved.
+        solver: how it was solved.
+        units: of each field.
+        seed: of the random samples.
+        resolution: of the solver.
+        sizes: number of samples of each split.
+        scheme: of a solver with several.
+        device: that solved; another device gives the same numbers to rounding only.
+        files: shape, dtype and hash of each file.
+        rounding: largest error of each file that was rounded by `linearno data pack`.
+        versions: of Python and the packages that can change a number.
+        commit: of this package.
+    """
 
     format: int = FORMAT
     name: str
@@ -33,13 +50,11 @@ class Card(Config):
     units: dict[str, str]
     seed: int
     resolution: int
-    sizes: dict[str, int]  # split → samples
-    scheme: str | None = None  # of the solver, where it has several
-    device: str = "cpu"  # that solved; another one gives the same numbers to rounding only
-    files: dict[str, ArrayFile]  # file name → facts
-    rounding: dict[str, float] = Field(
-        default={}
-    )  # file name → how far its numbers may be off, where they were packed
+    sizes: dict[str, int]
+    scheme: str | None = None
+    device: str = "cpu"
+    files: dict[str, ArrayFile]
+    rounding: dict[str, float] = Field(default={})
     versions: dict[str, str]
     commit: str | None
 
@@ -49,9 +64,12 @@ def array_name(split: str, field: str) -> str:
 
 
 def write_card(root: Path, names: Iterable[str], facts: dict[str, Any]) -> Card:
-    """Hash the arrays of those names and describe them, with `facts`, in `card.json`.
+    """Hash the arrays called `names` and write `card.json`.
 
-    The versions and the commit are those of this machine, unless the facts have those of another.
+    Args:
+        root: folder of the arrays.
+        names: their file names.
+        facts: the other fields of the card; versions and commit are those of this machine by default.
     """
     files = {}
     for name in names:
@@ -64,9 +82,9 @@ def write_card(root: Path, names: Iterable[str], facts: dict[str, Any]) -> Card:
 
 def read_card(root: Path, *, how: str) -> Card:
     values = read_json(root / CARD, how=how)
-    made = values.get("format") if isinstance(values, dict) else None
-    if made != FORMAT:
-        raise UserError(f"{root / CARD} has format {made!r}; this version reads {FORMAT}: {how}")
+    version = values.get("format") if isinstance(values, dict) else None
+    if version != FORMAT:
+        raise UserError(f"{root / CARD} has format {version!r}; this version reads {FORMAT}: {how}")
     try:
         return Card.make(values)
     except UserError as error:
@@ -74,7 +92,7 @@ def read_card(root: Path, *, how: str) -> Card:
 
 
 def read_card_for(root: Path, name: str, *, how: str) -> Card:
-    """The card of a set of that name."""
+    """The card in `root`, which must be that of the benchmark `name`."""
     card = read_card(root, how=how)
     if card.name != name:
         raise UserError(f"{root} holds the set {card.name}, not {name}; give the folder of {name}")
@@ -82,7 +100,7 @@ def read_card_for(root: Path, name: str, *, how: str) -> Card:
 
 
 def verify_hashes(root: Path, *, how: str) -> None:
-    """An error that names the first file whose hash is not that on its card."""
+    """Refuse a set with a file whose hash differs from the card."""
     for name, facts in read_card(root, how=how).files.items():
         _require_hash(root / name, facts, how=how)
 
@@ -93,7 +111,7 @@ def _require_hash(path: Path, facts: ArrayFile, *, how: str) -> None:
 
 
 def open_array(path: Path, *, how: str) -> ndarray:
-    """The array of a `.npy` file, memory-mapped: nothing is read yet but its header and its length."""
+    """The array of a `.npy` file, memory-mapped; its header and length are checked."""
     try:
         array = np.lib.format.open_memmap(require(path, how=how), mode="r")
     except (ValueError, OSError, EOFError):
@@ -104,15 +122,14 @@ def open_array(path: Path, *, how: str) -> ndarray:
 
 
 def require_finite(values: ndarray, where: str, *, how: str, first: int = 0) -> None:
-    """An error that names the first sample (axis 0, counted from `first`) with a NaN or an infinity."""
+    """Refuse NaN and infinity; the error names the first such sample (axis 0), counted from `first`."""
     for index, sample in enumerate(values, start=first):
         if not np.isfinite(sample).all():
             raise UserError(f"{where}: sample {index} has NaN or infinite values; {how}")
 
 
 def card_problems(root: Path, name: str, *, how: str) -> list[str]:
-    """What differs between a folder and its card, which is to be one of a set of that name: a line for each
-    file; nothing when all is well."""
+    """Differences between a folder and its card, which must be that of `name`: one line per file."""
     try:
         card = read_card_for(root, name, how=how)
     except UserError as error:

@@ -1,13 +1,12 @@
-"""Make a dataset folder with a solver, on a CPU by processes or on a GPU in batches; resumable."""
+"""Generate a data set with a solver: resumable, by processes on a CPU and in batches on a GPU."""
 
 import os
 import shutil
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from dataclasses import field as default
+from dataclasses import dataclass, field
 from functools import partial
-from math import prod
+from math import ceil, prod
 from pathlib import Path
 from time import monotonic
 
@@ -19,7 +18,6 @@ from linearno.core.atomic_io import folder_lock, writable_folder, write_json
 from linearno.core.device import device_name, resolve_device
 from linearno.core.errors import SampleError, UserError, did_you_mean
 from linearno.core.randomness import numpy_generator
-from linearno.data.benchmark import Generate
 from linearno.data.generation.card import CARD, array_name, write_card
 from linearno.data.generation.plan import (
     PROGRESS,
@@ -33,21 +31,21 @@ from linearno.data.generation.plan import (
 )
 from linearno.data.generation.workers import process_map
 
-RECORD_EVERY = 1.0  # seconds between two records of progress
-Make = Callable[[np.random.Generator, int], dict[str, ndarray]]
-Arrays = dict[Path, tuple[int, ...]]  # the files of a set and the shapes of what they hold
-MakeBatch = Callable[..., dict[str, ndarray]]  # of generators, resolution, device[, scheme]
-BatchSize = Callable[..., int]  # for a resolution on a device[, scheme]
+RECORD_SECONDS = 1.0  # between two records of progress
+Fields = dict[str, ndarray]
+Make = Callable[[np.random.Generator, int], Fields]
+MakeBatch = Callable[..., Fields]
+Arrays = dict[Path, tuple[int, ...]]  # the files of a set and their shapes
 
 
-def one_at_a_time(resolution: int, device: torch.device, *, scheme: str | None = None) -> int:
+def one_sample(resolution: int, device: torch.device, *, scheme: str | None = None) -> int:
     return 1
 
 
 def batch_that_fits(device: torch.device, sample_bytes: int, *, most: int = 128) -> int:
-    """How many samples to solve at once, a power of two.
+    """Number of samples to solve at once, a power of two up to `most`.
 
-    One on a CPU, whose caches hold no more; on a GPU what half of its free memory holds, `most` at most.
+    One on a CPU, whose caches hold no more; on a GPU as many as fit half of its free memory.
     """
     if device.type == "cpu":
         return 1
@@ -56,76 +54,37 @@ def batch_that_fits(device: torch.device, sample_bytes: int, *, most: int = 128)
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How a benchmark's samples are made, by functions of a module, so that they can be pickled.
+class DataGenerator:
+    """The files of a benchmark from its solver; an instance is the `generate` of a `Benchmark`.
 
-    `make(rng, resolution)` gives the fields of one sample, on the CPU. `make_batch(rngs, resolution, device)`
-    gives them for several, stacked, on any device, and is preferred where both are there. It draws from each
-    sample's own generator, so that inputs are the same on every device; a sample does not depend on the
-    others of its batch; what is wrong with one of them is a `SampleError`. Where the solver has `schemes`,
-    `make_batch` and `batch_size` get the name of the chosen one as `scheme`.
+    Each sample has its own random generator, so it depends neither on the size of the set nor on other
+    samples. Functions must be those of a module: worker processes import them.
+
+    Args:
+        name: of the benchmark.
+        equation: what is solved, for the card.
+        solver: how it is solved, for the card. A set of another equation or solver is not resumed.
+        units: unit of each field.
+        shapes: resolution → shape of each field of a sample; raises UserError for a wrong resolution.
+        make: (generator, resolution) → fields of one sample, for solvers that run on the CPU only.
+        make_batch: (generators, resolution, device[, scheme=name]) → fields of several samples, stacked, on
+            any device; a SampleError names the sample that cannot be solved. Give `make` or `make_batch`.
+        batch_size: (resolution, device[, scheme=name]) → number of samples that `make_batch` solves at once.
+        schemes: descriptions of the schemes of a solver with several, by name; the first is the default.
     """
 
     name: str
     equation: str
     solver: str
-    units: dict[str, str]  # field → unit
-    make: Make | None
-    shapes: Callable[[int], dict[str, tuple[int, ...]]]  # resolution → shape of each field
+    units: Mapping[str, str]
+    shapes: Callable[[int], dict[str, tuple[int, ...]]]
+    make: Make | None = None
     make_batch: MakeBatch | None = None
-    batch_size: BatchSize = one_at_a_time
-    schemes: dict[str, str] = default(default_factory=dict)  # name → words; the first is the default
+    batch_size: Callable[..., int] = one_sample
+    schemes: Mapping[str, str] = field(default_factory=dict)
 
-
-class _Unsolvable(UserError):
-    """A sample that fails again in each attempt: its random numbers are those of the seed."""
-
-
-def generate(
-    recipe: Recipe,
-    root: Path,
-    plan: Plan,
-    *,
-    workers: int,
-    tick: Callable[[int], None],
-    device: str = "cpu",
-) -> None:
-    """Fill `root` with `{split}_{field}.npy` and a card; go on where an interrupted call stopped.
-
-    `tick(n)` is called as samples are done, at once for those that were there before, and never when the
-    folder is already complete, whichever device made it. Arrays grow as `.npy.part` and get their names only
-    when all samples are in. `auto` is a GPU where there is one and the recipe batches; a CPU has `workers`
-    processes. Workers import the main module: a script that calls this needs `if __name__ == "__main__":`.
-    A call that ends before any sample is done leaves nothing behind.
-    """
-    if workers < 1:
-        raise UserError(f"workers={workers}: expected at least 1")
-    plan = _with_scheme(recipe, plan)
-    shapes, place = recipe.shapes(plan.resolution), _place(recipe, device)
-    start = _start(recipe, plan, _words(place))
-    with _folder(root):
-        if (root / CARD).exists():
-            return require_same(root, recipe.name, start)
-        arrays = _arrays(root, plan, shapes)
-        progress = _begin_or_resume(root, start, arrays)
-        with _nothing_half_written(root, arrays):
-            if progress.done:
-                tick(progress.done)
-            size = recipe.batch_size(plan.resolution, place, **_chosen(plan))
-            jobs, on_cpu = plan.jobs, place.type == "cpu"
-            if on_cpu:  # of few samples each worker has its share
-                size = max(1, min(size, -(-(len(jobs) - progress.done) // workers)))
-            batches = [jobs[i : i + size] for i in range(progress.done, len(jobs), size)]
-            work = partial(_make, _batched(recipe, plan), root, plan, place)
-            finished = process_map(work, batches, workers) if on_cpu else (work(batch) for batch in batches)
-            _fill(root, progress, finished, tick)
-        _finish(recipe, root, start, list(arrays))
-
-
-def generator(recipe: Recipe) -> Generate:
-    """What a benchmark offers to make its files: `generate` with this recipe."""
-
-    def generate_set(
+    def __call__(
+        self,
         root: Path,
         *,
         sizes: dict[str, int],
@@ -136,91 +95,137 @@ def generator(recipe: Recipe) -> Generate:
         device: str = "cpu",
         scheme: str | None = None,
     ) -> None:
+        """Write `{split}_{field}.npy` and a card to `root`, or resume an interrupted call: see `Generate`.
+
+        Arrays are filled as `.npy.part` and renamed when they are complete. A call that is stopped before the
+        first sample leaves no file. A script that calls this needs `if __name__ == "__main__":`, for worker
+        processes import it.
+        """
+        if workers < 1:
+            raise UserError(f"workers={workers}: expected at least 1")
+        scheme = self._require_scheme(scheme)
         plan = Plan.make({"seed": seed, "resolution": resolution, "sizes": sizes, "scheme": scheme})
-        generate(recipe, root, plan, workers=workers, tick=tick, device=device)
+        shapes, chosen_device = self.shapes(resolution), self.device(device)
+        start = Progress(
+            plan=plan,
+            done=0,
+            device=card_device(chosen_device),
+            equation=self.equation,
+            solver=self.solver + (f"; {self.schemes[scheme]}" if scheme else ""),
+        )
+        arrays = {
+            root / array_name(split, name): (count, *shape)
+            for split, count in plan.sizes.items()
+            for name, shape in shapes.items()
+        }
+        with _locked_folder(root):
+            if (root / CARD).exists():
+                return require_same(root, self.name, start)
+            progress = _resume(root, start, arrays) if (root / PROGRESS).exists() else None
+            with _removed_if_empty(root, arrays):
+                progress = progress or _begin(root, start, arrays)
+                if progress.done:
+                    tick(progress.done)
+                _count(root, progress, self._solve(root, progress, chosen_device, workers), tick)
+            self._finish(root, start, list(arrays))
 
-    return generate_set
+    def device(self, name: str) -> torch.device:
+        """The device called `name`; `auto` is the CPU for a solver that runs nowhere else."""
+        device = resolve_device("cpu" if name == "auto" and self.make_batch is None else name)
+        if device.type != "cpu" and self.make_batch is None:
+            raise UserError(f"the solver of {self.name} runs on the CPU only; use --device cpu or auto")
+        return device
+
+    def _require_scheme(self, name: str | None) -> str | None:
+        if name is None:
+            return next(iter(self.schemes), None)
+        if not self.schemes:
+            raise UserError(f"the solver of {self.name} has one scheme only; leave out --scheme")
+        if name not in self.schemes:
+            near = did_you_mean(name, self.schemes)
+            raise UserError(f"the solver of {self.name} has no scheme {name!r}; {near}")
+        return name
+
+    def _solve(
+        self, root: Path, progress: Progress, device: torch.device, workers: int
+    ) -> Generator[int, None, None]:
+        """Solve the remaining samples in batches; the number of samples of each batch as it is finished."""
+        plan, jobs = progress.plan, progress.plan.jobs[progress.done :]
+        scheme = {"scheme": plan.scheme} if plan.scheme else {}
+        make: MakeBatch
+        if self.make_batch:
+            make = partial(self.make_batch, **scheme)
+        else:
+            assert self.make, f"{self.name} has neither make nor make_batch"
+            make = partial(_make_one, self.make)
+        size, on_cpu = self.batch_size(plan.resolution, device, **scheme), device.type == "cpu"
+        if on_cpu:  # every worker gets a share of a small set
+            size = max(1, min(size, ceil(len(jobs) / workers)))
+        batches = [jobs[i : i + size] for i in range(0, len(jobs), size)]
+        solve = partial(_solve_batch, make, root, plan, device)
+        return process_map(solve, batches, workers) if on_cpu else (solve(batch) for batch in batches)
+
+    def _finish(self, root: Path, start: Progress, arrays: Sequence[Path]) -> None:
+        """Rename the arrays, write the card, remove the record: each step can be repeated after a stop."""
+        for path in arrays:
+            if _part(path).exists():
+                os.replace(_part(path), path)
+        facts = {"name": self.name, "units": dict(self.units), **start.plan.model_dump()}
+        law = start.model_dump(include={"equation", "solver", "device"})
+        write_card(root, [path.name for path in arrays], facts | law)
+        (root / PROGRESS).unlink(missing_ok=True)
 
 
-def _with_scheme(recipe: Recipe, plan: Plan) -> Plan:
-    """The plan with the recipe's usual scheme where it names none."""
-    if plan.scheme is None:
-        return plan.model_copy(update={"scheme": next(iter(recipe.schemes), None)})
-    if not recipe.schemes:
-        raise UserError(f"the solver of {recipe.name} has one scheme only; leave out --scheme")
-    if plan.scheme not in recipe.schemes:
-        near = did_you_mean(plan.scheme, recipe.schemes)
-        raise UserError(f"the solver of {recipe.name} has no scheme {plan.scheme!r}; {near}")
-    return plan
+class _Unsolvable(UserError):
+    """A sample that fails in every attempt, because its random numbers follow from the seed."""
 
 
-def _start(recipe: Recipe, plan: Plan, device: str) -> Progress:
-    """The record of a set of which nothing is done yet."""
-    scheme = f"; {recipe.schemes[plan.scheme]}" if plan.scheme else ""
-    law = {"equation": recipe.equation, "solver": recipe.solver + scheme}
-    return Progress(plan=plan, done=0, device=device, **law)
+def card_device(device: torch.device) -> str:
+    """The device as the card names it. The number of threads does not change a set."""
+    return "cpu" if device.type == "cpu" else device_name(device)
 
 
 @contextmanager
-def _folder(root: Path) -> Iterator[None]:
-    """Hold `root`, made if need be; after an error, folders that were made here and are empty go again."""
+def _locked_folder(root: Path) -> Iterator[None]:
+    """Create and lock `root`; after an error, remove the folders that were created and are empty."""
     new = [path for path in (root, *root.parents) if not os.path.exists(path)]
     with folder_lock(writable_folder(root)):
         try:
             yield
         except BaseException:
-            with suppress(OSError):  # it holds something
+            with suppress(OSError):  # not empty
                 for path in new:
                     path.rmdir()
             raise
 
 
-def _place(recipe: Recipe, name: str) -> torch.device:
-    """The device of that name, if the recipe can use it; `auto` is never one that it cannot."""
-    device = resolve_device("cpu" if name == "auto" and recipe.make_batch is None else name)
-    if device.type != "cpu" and recipe.make_batch is None:
-        raise UserError(f"the solver of {recipe.name} runs on the CPU only; use --device cpu or auto")
-    return device
-
-
-def _words(device: torch.device) -> str:
-    """The device as the card names it; the number of threads is nothing to a set."""
-    return "cpu" if device.type == "cpu" else device_name(device)
-
-
-def _arrays(root: Path, plan: Plan, shapes: dict[str, tuple[int, ...]]) -> Arrays:
-    return {
-        root / array_name(split, field): (count, *shape)
-        for split, count in plan.sizes.items()
-        for field, shape in shapes.items()
-    }
-
-
-def _begin_or_resume(root: Path, start: Progress, arrays: Arrays) -> Progress:
-    """`start`, or how far an earlier call came, after the arrays have been made or found."""
-    if (root / PROGRESS).exists():
-        return _resume(root, start, arrays)
-    taken = [path for path in arrays if path.exists()]
-    if taken:
-        raise UserError(f"{taken[0]} exists but no {CARD} says what it is; move it or choose another folder")
-    _require_space(root, 4 * sum(prod(shape) for shape in arrays.values()))
-    with _nothing_half_written(root, arrays):
-        for path, shape in arrays.items():
-            _reserve(_part(path), shape)
-        write_json(root / PROGRESS, start.model_dump(mode="json"))
+def _begin(root: Path, start: Progress, arrays: Arrays) -> Progress:
+    """Reserve the arrays on disk and write the first record."""
+    existing = [path for path in arrays if path.exists()]
+    if existing:
+        raise UserError(f"{existing[0]} exists but no {CARD} describes it; move it or choose another folder")
+    free, need = shutil.disk_usage(root).free, 4 * sum(prod(shape) for shape in arrays.values())
+    if free < need:
+        raise UserError(
+            f"{root} has {free / 1e9:.2f} GB free but the set needs {need / 1e9:.2f} GB; "
+            "make room, choose another folder, or give fewer samples or a lower resolution"
+        )
+    for path, shape in arrays.items():
+        _reserve(_part(path), shape)
+    write_json(root / PROGRESS, start.model_dump(mode="json"))
     return start
 
 
 def _resume(root: Path, start: Progress, arrays: Arrays) -> Progress:
-    """How far an earlier call came that began as this one."""
+    """The record of an earlier call, which must have begun in the same way."""
     progress = read_progress_record(root)
     if progress.plan != start.plan:
-        raise UserError(f"{root} was begun with {progress.plan}; go on with these or remove the folder")
+        raise UserError(f"{root} was begun with {progress.plan}; continue with these or remove the folder")
     require_same_law(root, progress, start)
     if progress.device != start.device:
         raise UserError(
             f"{root} was begun on {progress.device}, and this is {start.device}: their numbers agree to "
-            "rounding only; go on there (see --device) or remove the folder"
+            "rounding only; continue on that device (--device) or remove the folder"
         )
     if not all(_part(path).exists() or path.exists() for path in arrays):
         raise UserError(f"{root} has lost files of an unfinished set; remove the folder and begin again")
@@ -228,30 +233,20 @@ def _resume(root: Path, start: Progress, arrays: Arrays) -> Progress:
 
 
 @contextmanager
-def _nothing_half_written(root: Path, arrays: Arrays) -> Iterator[None]:
-    """After an error, what was reserved goes unless samples are recorded in it: there is nothing to go on
-    with. The record goes first, so that a stop in between leaves no record without its arrays."""
+def _removed_if_empty(root: Path, arrays: Arrays) -> Iterator[None]:
+    """After an error, remove reserved arrays that hold no sample yet."""
     try:
         yield
     except BaseException as error:
         kept = (root / PROGRESS).exists() and read_progress_record(root).done > 0
         if not kept:
-            with suppress(OSError):  # the first error is the one to tell
-                for path in (root / PROGRESS, *map(_part, arrays)):
+            with suppress(OSError):  # the first error is the one to report
+                for path in (root / PROGRESS, *map(_part, arrays)):  # no record without its arrays
                     path.unlink(missing_ok=True)
         if not isinstance(error, _Unsolvable):
             raise
-        where = f"what was made before it stays in {root}: another --seed with another --out"
+        where = f"finished samples stay in {root}: another --seed with another --out"
         raise UserError(f"{error}; {where if kept else 'another --seed'} draws others") from None
-
-
-def _require_space(root: Path, need: int) -> None:
-    free = shutil.disk_usage(root).free
-    if free < need:
-        raise UserError(
-            f"{root} has {free / 1e9:.2f} GB free but the set needs {need / 1e9:.2f} GB; "
-            "make room, choose another folder, or ask for fewer samples or a lower resolution"
-        )
 
 
 def _part(path: Path) -> Path:
@@ -259,7 +254,7 @@ def _part(path: Path) -> Path:
 
 
 def _reserve(path: Path, shape: tuple[int, ...]) -> None:
-    """An empty array on disk. Its blocks are claimed now, so a disk that fills up later does no harm."""
+    """Write an empty array and allocate its blocks, so that a full disk is an error now and not later."""
     try:
         np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape).flush()
         if hasattr(os, "posix_fallocate"):
@@ -269,10 +264,10 @@ def _reserve(path: Path, shape: tuple[int, ...]) -> None:
         raise UserError(f"cannot reserve {path}: {error.strerror}; choose another folder") from None
 
 
-def _fill(
+def _count(
     root: Path, progress: Progress, finished: Generator[int, None, None], tick: Callable[[int], None]
 ) -> None:
-    """Count the batches as they come; what is recorded as done has reached the disk."""
+    """Report and record finished batches; a recorded sample is on the disk."""
 
     def record() -> None:
         for path in root.glob("*.npy.part"):
@@ -286,70 +281,46 @@ def _fill(
             for count in finished:
                 progress = progress.model_copy(update={"done": progress.done + count})
                 tick(count)
-                if monotonic() - recorded > RECORD_EVERY:
+                if monotonic() - recorded > RECORD_SECONDS:
                     record()
                     recorded = monotonic()
         finally:
             record()
 
 
-def _chosen(plan: Plan) -> dict[str, str]:
-    """The scheme as an argument, where there are several."""
-    return {"scheme": plan.scheme} if plan.scheme else {}
-
-
-def _batched(recipe: Recipe, plan: Plan) -> MakeBatch:
-    if recipe.make_batch:
-        return partial(recipe.make_batch, **_chosen(plan))
-    assert recipe.make, f"recipe {recipe.name} has neither make nor make_batch"
-    return partial(_make_one, recipe.make)
-
-
 def _make_one(
-    make: Make, rngs: Sequence[np.random.Generator], resolution: int, device: torch.device
-) -> dict[str, ndarray]:
-    """A batch of one."""
+    make: Make,
+    rngs: Sequence[np.random.Generator],
+    resolution: int,
+    device: torch.device,
+) -> Fields:
     (rng,) = rngs
-    return {field: values[None] for field, values in make(rng, resolution).items()}
+    return {name: values[None] for name, values in make(rng, resolution).items()}
 
 
-def _make(make: MakeBatch, root: Path, plan: Plan, device: torch.device, batch: list[Job]) -> int:
-    """Some samples, each from its own random stream to its own place on disk; how many they are."""
+def _solve_batch(make: MakeBatch, root: Path, plan: Plan, device: torch.device, batch: list[Job]) -> int:
+    """Solve some samples and write them to their arrays; the number of samples."""
     rngs = [numpy_generator(plan.seed, SPLITS.index(split), index) for split, index in batch]
     try:
         fields = make(rngs, plan.resolution, device)
     except SampleError as error:
-        raise _Unsolvable(f"{_name(batch, error.index)}: {error.message}") from None
+        raise _Unsolvable(f"{_describe([batch[error.index]])}: {error.message}") from None
     except UserError as error:
-        raise _Unsolvable(f"{_name(batch)}: {error}") from None
+        raise _Unsolvable(f"{_describe(batch)}: {error}") from None
     except torch.OutOfMemoryError:
         raise UserError(
-            f"{_name(batch)}: {device_name(device)} has too little memory to solve {len(batch)} at once; "
-            "wait until others leave it, or use --device cpu"
+            f"{_describe(batch)}: {device_name(device)} has too little memory to solve {len(batch)} at once; "
+            "wait until other programs free it, or use --device cpu"
         ) from None
-    for field, stack in fields.items():
+    for name, stack in fields.items():
         for job, values in zip(batch, stack, strict=True):
             if not np.isfinite(values).all():
-                raise _Unsolvable(f"{_name([job])}: the solver gave NaN or infinite values for {field}")
-            array = np.lib.format.open_memmap(_part(root / array_name(job[0], field)), mode="r+")
+                raise _Unsolvable(f"{_describe([job])}: the solver gave NaN or infinite values for {name}")
+            array = np.lib.format.open_memmap(_part(root / array_name(job[0], name)), mode="r+")
             array[job[1]] = values
     return len(batch)
 
 
-def _name(batch: list[Job], index: int | None = None) -> str:
-    """The sample at `index`, or the whole batch, in words."""
-    names = [f"{split} sample {number}" for split, number in batch]
-    if index is not None:
-        return names[index]
+def _describe(batch: Sequence[Job]) -> str:
+    names = [f"{split} sample {index}" for split, index in batch]
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-
-
-def _finish(recipe: Recipe, root: Path, start: Progress, arrays: Sequence[Path]) -> None:
-    """Names first, then the card, then the record goes: each step can be taken again after a stop."""
-    for path in arrays:
-        if _part(path).exists():
-            os.replace(_part(path), path)
-    facts = {"name": recipe.name, "units": recipe.units, **start.plan.model_dump()}
-    law = start.model_dump(include={"equation", "solver", "device"})
-    write_card(root, [path.name for path in arrays], facts | law)
-    (root / PROGRESS).unlink(missing_ok=True)

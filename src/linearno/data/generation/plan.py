@@ -1,4 +1,4 @@
-"""What is to be made of a set, and how much of it is: the record of an unfinished folder, or its card."""
+"""The plan of a generated set, and the record of how much of it is done."""
 
 from pathlib import Path
 from typing import Literal
@@ -12,17 +12,25 @@ from linearno.data.generation.card import CARD, Card, read_card
 
 PROGRESS = "progress.json"
 Split = Literal["train", "test", "val"]
-SPLITS: tuple[Split, ...] = ("train", "test", "val")  # a place here is a place in the random stream
-Job = tuple[Split, int]  # a sample's split and its index there
+SPLITS: tuple[Split, ...] = ("train", "test", "val")  # the index is part of the key of a random stream
+Job = tuple[Split, int]  # a sample: its split and its index in the split
+HOW = "remove the folder and generate again"
 
 
 class Plan(Config):
-    """What is to be made. The same plan gives the same bytes; a larger one begins with the same samples."""
+    """What to generate. The same plan gives the same bytes; a larger one begins with the same samples.
+
+    Args:
+        seed: of all random streams.
+        resolution: of the solver.
+        sizes: number of samples of each split.
+        scheme: of the solver; its default if None.
+    """
 
     seed: NonNegativeInt
     resolution: PositiveInt
     sizes: dict[Split, PositiveInt]
-    scheme: str | None = None  # of the solver; its own by default
+    scheme: str | None = None
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{split} {count}" for split, count in self.sizes.items())
@@ -31,69 +39,77 @@ class Plan(Config):
 
     @property
     def jobs(self) -> list[Job]:
-        """Every sample, in the order in which they are made."""
+        """All samples, in the order in which they are solved."""
         return [(split, i) for split in SPLITS if split in self.sizes for i in range(self.sizes[split])]
 
 
 class Progress(Config):
-    """The record of an unfinished folder: the first `done` jobs of the plan are on disk."""
+    """The record of an unfinished folder: the first `done` jobs of the plan are on disk.
+
+    Args:
+        plan: of the whole set.
+        done: number of finished samples.
+        device: that solved them, as `card_device` names it.
+        equation: of the generator; None in records of older versions, which cannot be resumed.
+        solver: of the generator.
+    """
 
     plan: Plan
     done: int
     device: str = "cpu"
-    equation: str | None = None  # none in a record of an older version, which nothing fits
+    equation: str | None = None
     solver: str | None = None
 
 
 def read_progress(root: Path) -> Progress | None:
-    """The plan of the set in `root` and how much of it is done, if there is one, finished or not."""
+    """Plan and progress of the set in `root`, finished or not; None if there is none."""
     try:
         if (root / CARD).exists():
-            card = read_card(root, how="remove the folder and generate again")
+            card = read_card(root, how=HOW)
             plan = _plan_of(card)
             law = {"equation": card.equation, "solver": card.solver}
             return Progress(plan=plan, done=len(plan.jobs), device=card.device, **law)
         return read_progress_record(root) if (root / PROGRESS).exists() else None
     except OSError as error:
-        raise UserError(f"cannot read what is in {root}: {error.strerror}; choose another folder") from None
+        raise UserError(f"cannot read {root}: {error.strerror}; choose another folder") from None
 
 
-def _plan_of(card: Card) -> Plan:
-    return Plan.make(card.model_dump(include=set(Plan.model_fields)))
+def read_progress_record(root: Path) -> Progress:
+    """The record of an unfinished set."""
+    try:
+        return Progress.make(read_json(root / PROGRESS, how=HOW))
+    except UserError as error:
+        raise UserError(f"{root / PROGRESS} cannot be read ({error}); {HOW}") from None
 
 
 def describe_unfinished(root: Path) -> str | None:
-    """A clause about a generation that was interrupted in `root`, if there was one."""
+    """A clause about an interrupted generation in `root`; None if there is none."""
     if (root / CARD).exists() or (progress := read_progress(root)) is None:
         return None
     return f"its generation stopped after {progress.done} of {len(progress.plan.jobs)} samples"
 
 
 def require_same(root: Path, name: str, start: Progress) -> None:
-    """The finished set in `root` is the one that `start` would begin."""
-    card = read_card(root, how="remove the folder and generate again")
-    there = _plan_of(card)
-    if (card.name, there) != (name, start.plan):
-        raise UserError(f"{root} holds another set ({card.name}: {there}); remove it or choose another place")
+    """Refuse the finished set in `root` if it is another one than `start` would begin."""
+    card = read_card(root, how=HOW)
+    plan = _plan_of(card)
+    if (card.name, plan) != (name, start.plan):
+        raise UserError(f"{root} holds another set ({card.name}: {plan}); remove it or choose another folder")
     require_same_law(root, card, start)
     missing = [name for name in card.files if not (root / name).exists()]
     if missing:
-        raise UserError(f"{root} has a card but not {missing[0]}; remove the folder and generate again")
+        raise UserError(f"{root} has a card but not {missing[0]}; {HOW}")
     (root / PROGRESS).unlink(missing_ok=True)
 
 
-def require_same_law(root: Path, there: Card | Progress, start: Progress) -> None:
-    """A set is of one law: what was begun by another version is not finished by this one."""
-    if (there.equation, there.solver) != (start.equation, start.solver):
+def require_same_law(root: Path, existing: Card | Progress, start: Progress) -> None:
+    """Refuse a set that a version with another equation or solver made or began."""
+    if (existing.equation, existing.solver) != (start.equation, start.solver):
         raise UserError(
             f"{root} was made by another law or solver than those of this version; remove the folder, or "
             "choose another --out"
         )
 
 
-def read_progress_record(root: Path) -> Progress:
-    how = "remove the folder and generate again"
-    try:
-        return Progress.make(read_json(root / PROGRESS, how=how))
-    except UserError as error:
-        raise UserError(f"{root / PROGRESS} cannot be read ({error}); {how}") from None
+def _plan_of(card: Card) -> Plan:
+    return Plan.make(card.model_dump(include=set(Plan.model_fields)))

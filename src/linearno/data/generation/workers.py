@@ -1,4 +1,4 @@
-"""Worker processes that compute on one thread each, end with their parent, and give results in order."""
+"""Map a function over jobs in worker processes, each on one thread; results come in order."""
 
 import multiprocessing
 import os
@@ -18,30 +18,35 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-# PYTHONSAFEPATH: a child starts as `python -c`, which would import a numpy.py of the working directory. After
-# its start it takes over sys.path of this process, so modules next to a user's script are still found.
+# PYTHONSAFEPATH: a child starts as `python -c`, which would import a numpy.py in the working directory. After
+# its start it gets sys.path of this process, so modules next to a user's script are still found.
 CHILD_ENVIRONMENT = dict.fromkeys((*THREADS, "PYTHONSAFEPATH"), "1")
 
 
 def process_map(work: Callable[[J], R], jobs: Sequence[J], workers: int) -> Generator[R, None, None]:
-    """work(job) for each job, in order, computed by `workers` processes a little ahead of the consumer.
+    """Yield work(job) for each job, in order; processes work a few jobs ahead of the consumer.
 
-    Closing the iterator, or an error (Ctrl-C too), ends the workers at once, in the middle of their work.
-    Keep results small: a large one that is cut off in the pipe would block the end.
+    Closing the iterator, or an error such as Ctrl-C, terminates the workers at once. Results must be small: a
+    large one that is cut off in the pipe would block the shutdown.
+
+    Args:
+        work: a function of a module, or a `functools.partial` of one.
+        jobs: arguments of `work`.
+        workers: number of processes.
     """
     if not jobs:
         return
-    with _for_children():  # the pool's locks start multiprocessing's resource tracker, also a Python process
+    with _child_environment():  # the pool's locks start multiprocessing's resource tracker, a Python process
         pool = ProcessPoolExecutor(
             min(workers, len(jobs)), multiprocessing.get_context("spawn"), _end_with_parent
         )
     todo, others = iter(jobs), multiprocessing.active_children()
     try:
-        with _for_children():
+        with _child_environment():
             pending = deque(pool.submit(work, job) for job in islice(todo, 2 * workers))
         while pending:
             result = pending.popleft().result()
-            with _for_children():  # a submit may start another worker
+            with _child_environment():  # may start another worker
                 pending.extend(pool.submit(work, job) for job in islice(todo, 1))
             yield result
     except BaseException as error:
@@ -50,7 +55,7 @@ def process_map(work: Callable[[J], R], jobs: Sequence[J], workers: int) -> Gene
                 child.terminate()
         if isinstance(error, BrokenProcessPool):
             raise UserError(
-                "a worker process was ended from outside (out of memory?); what was finished is kept: "
+                "a worker process was ended from outside (out of memory?); finished samples are kept: "
                 "run the same command again, with fewer workers"
             ) from None
         raise
@@ -59,21 +64,21 @@ def process_map(work: Callable[[J], R], jobs: Sequence[J], workers: int) -> Gene
 
 
 def _end_with_parent() -> None:
-    """In a worker: leave as soon as the parent is gone, even if it was killed."""
+    """Initialise a worker: it exits as soon as its parent is gone, even if that was killed."""
     parent = multiprocessing.parent_process()
 
-    def leave() -> None:
+    def exit_after_parent() -> None:
         if parent:
             parent.join()
             os._exit(1)
 
-    threading.Thread(target=leave, daemon=True).start()
+    threading.Thread(target=exit_after_parent, daemon=True).start()
 
 
 @contextmanager
-def _for_children() -> Iterator[None]:
-    """Processes started inside use one thread, so that bytes do not depend on the machine's cores, and are
-    deaf to Ctrl-C, which a terminal sends to all of them: the parent alone decides when they end."""
+def _child_environment() -> Iterator[None]:
+    """Processes that start inside use one thread, so that bytes do not depend on the number of cores, and
+    ignore SIGINT, which a terminal sends to all processes: the parent terminates them."""
     before = {name: os.environ.get(name) for name in CHILD_ENVIRONMENT}
     os.environ.update(CHILD_ENVIRONMENT)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if os.name == "posix" else None
