@@ -12,9 +12,10 @@ from linearno.cli.shared import DeviceOption, RunArgument, console
 from linearno.core.config import override
 from linearno.core.device import resolve_device
 from linearno.data.plasticity import CHANNELS
-from linearno.experiment import open_run, open_splits
 from linearno.inference.bundle import load
+from linearno.initialization import open_splits
 from linearno.metrics import relative_l2
+from linearno.run_folder import open_run
 from linearno.solvers.forging import DIE_LOWEST, DURATION, FRAMES, INTERVAL, TOP, TRAVEL
 from linearno.training.history import read_history
 

@@ -10,9 +10,9 @@ from linearno.core.atomic_io import read_json, sha256
 from linearno.core.errors import UserError
 from linearno.data import DataConfig, metric_title
 from linearno.data.generation.card import CARD, read_card
-from linearno.experiment import open_run
 from linearno.recipes.gallery import GALLERY
 from linearno.run_config import RECIPES, RunConfig
+from linearno.run_folder import open_run
 
 PUBLISHED = {
     "darcy/linearno": 0.0050,

@@ -17,12 +17,9 @@ from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.data import Batch, FieldData, FieldSpec, Scaler
 from linearno.models import build_model
 from linearno.nn import ModelConfig
-from linearno.training import Task, TrainingConfig
-from linearno.training.fit import on_device, start
+from linearno.training import Task, TrainingConfig, TrainingSetup
 from linearno.training.losses import make_loss
-from linearno.training.stepper import Engine
-
-MANY = 10_000  # steps of the epoch that a state is made for
+from linearno.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class StepCase:
 
     def scaler(self, batch: Batch) -> Scaler:
         asked = self.task.spec(self.spec)
-        return Scaler.fit(asked, self.task.example(batch, asked))
+        return Scaler.fit(asked, self.task.scaling_batch(batch, asked))
 
 
 def bench_step(
@@ -101,21 +98,19 @@ def bench_step(
 def our_step(
     case: StepCase, device: torch.device, precision: Precision, *, capture: bool | None = None
 ) -> Work:
-    """One step of our training code, ready to be called again and again: the engine that `fit` runs."""
+    """One step of the trainer that `fit` runs, to be called repeatedly."""
     batch = case.batch(device)
     changes = {"precision": precision, "accumulate": 1, "schedule": "constant"}
     config = case.training.model_copy(update=changes | ({} if capture is None else {"capture": capture}))
-    state = start(on_device(case.build(device), device), config, samples=MANY * config.batch, device=device)
     data = FieldData(case.spec, batch.coords, batch.inputs, batch.targets)
-    scaler, loss = case.scaler(batch).to(device), make_loss(config.loss, case.spec.grid)
-    engine = Engine(state, scaler, data, loss, config, task=case.task)
-    index = torch.arange(config.batch, device=device)
-    state.model.train()
+    setup = TrainingSetup(case.build(device), case.scaler(batch), data, config, task=case.task)
+    trainer, index = Trainer(setup, device), torch.arange(config.batch, device=device)
+    trainer.state.model.train()
 
     def work() -> None:
-        state.step = 0
-        with engine:
-            engine.step(index)
+        trainer.state.step = 0
+        with trainer.active():
+            trainer.step(index)
 
     return work
 
@@ -135,12 +130,10 @@ def plain_step(
         capturable=graph,
     )
 
-    def ask(asked: Batch) -> Tensor:
-        out = model(scaler.coords.encode(asked.coords), scaler.encode_inputs(asked.inputs))
-        return scaler.outputs.decode(out.to(asked.targets.dtype))
-
     def loss_of(coords: Tensor, inputs: Tensor | None, targets: Tensor) -> Tensor:
-        return loss_fn(*case.task.train(ask, Batch(coords, inputs, targets), None))
+        seen, truth = case.task.training_pairs(Batch(coords, inputs, targets), None)
+        out = model(scaler.coords.encode(seen.coords), scaler.encode_inputs(seen.inputs))
+        return loss_fn(scaler.outputs.decode(out.to(seen.targets.dtype)), truth)
 
     measure = cast(Callable[..., Tensor], torch.compile(loss_of, dynamic=False) if compiled else loss_of)
 

@@ -45,8 +45,9 @@ for name in FOREIGN.split():
 from linearno.core.config import override  # noqa: E402
 from linearno.core.device import set_matmul_precision  # noqa: E402
 from linearno.data import DATASETS  # noqa: E402
-from linearno.experiment import RunConfig, run  # noqa: E402
+from linearno.experiment import run  # noqa: E402
 from linearno.recipes import RECIPES  # noqa: E402
+from linearno.run_config import RunConfig  # noqa: E402
 
 
 def pytest_report_header() -> str | None:

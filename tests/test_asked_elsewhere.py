@@ -11,7 +11,9 @@ from scipy.io import savemat
 from linearno import load
 from linearno.core.config import override
 from linearno.core.errors import UserError
-from linearno.experiment import evaluate, open_run, open_splits
+from linearno.experiment import evaluate
+from linearno.initialization import open_splits
+from linearno.run_folder import open_run
 from tests.commands import linearno, refused
 
 PLACES = torch.tensor([[0.1, 0.3], [0.5, 0.5], [0.9, 0.7]])

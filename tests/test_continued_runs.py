@@ -11,8 +11,10 @@ from linearno import load, model
 from linearno.core.atomic_io import read_tensors
 from linearno.core.config import override
 from linearno.core.errors import UserError
-from linearno.experiment import extend_run, open_run, run, untrained
-from linearno.experiment import open_splits as splits_of
+from linearno.experiment import run
+from linearno.initialization import open_splits as splits_of
+from linearno.initialization import untrained
+from linearno.run_folder import extend_run, open_run
 from tests.commands import linearno, refused
 
 CPU = torch.device("cpu")
@@ -78,19 +80,19 @@ def test_an_extended_run_that_was_stopped_is_not_evaluated_as_if_it_were_done(ti
 def test_a_warm_start_begins_with_the_weights_and_the_scaling_of_the_other_run(tiny_run, tiny_config, caplog):
     config = tiny_config("darcy/linearno", f"init_from={tiny_run}", "data.train=6")
     with caplog.at_level(logging.INFO):
-        bundle = untrained(config, splits_of(config.data))
+        bundle, _ = untrained(config, splits_of(config.data))
     source = load(tiny_run)
     assert_same(bundle.model.state_dict(), source.model.state_dict())
     assert_same(bundle.scaler.state_dict(), source.scaler.state_dict())
     assert "the scaling of" in caplog.text
-    fresh = untrained(override(config, ["init_from=null"]), splits_of(config.data))
+    fresh, _ = untrained(override(config, ["init_from=null"]), splits_of(config.data))
     assert not torch.equal(fresh.scaler.inputs.mean, source.scaler.inputs.mean)
 
 
 def test_what_does_not_fit_starts_afresh_and_is_named(tiny_run, tiny_config, caplog):
     config = tiny_config("darcy/linearno", f"init_from={tiny_run}", "model.mlp_ratio=2")
     with caplog.at_level(logging.INFO):
-        bundle = untrained(config, splits_of(config.data))
+        bundle, _ = untrained(config, splits_of(config.data))
     assert "starts afresh" in caplog.text
     source = load(tiny_run).model.state_dict()
     assert torch.equal(bundle.model.state_dict()["lift.0.weight"], source["lift.0.weight"])

@@ -12,10 +12,13 @@ import yaml
 from linearno import load
 from linearno.core.config import override, read_yaml
 from linearno.core.errors import UserError
-from linearno.experiment import RunConfig, evaluate, open_run, open_splits, run
+from linearno.experiment import evaluate, run
+from linearno.initialization import open_splits
 from linearno.metrics import relative_l2
 from linearno.recipes import RECIPES
-from linearno.training.fit import split_validation
+from linearno.run_config import RunConfig
+from linearno.run_folder import open_run
+from linearno.training.setup import split_validation
 
 CPU = torch.device("cpu")
 

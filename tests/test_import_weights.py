@@ -10,8 +10,9 @@ import torch
 
 from linearno import from_published, load
 from linearno.data import DATASETS, Scaler
-from linearno.experiment import open_run, open_splits
+from linearno.initialization import open_splits
 from linearno.recipes import RECIPES
+from linearno.run_folder import open_run
 from tests.commands import linearno, refused
 
 FOLDER = Path(__file__).parent / "fixtures" / "published"

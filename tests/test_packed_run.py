@@ -11,10 +11,12 @@ import torch
 from linearno import load
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Batch, Benchmark, DataConfig, FieldData, FieldSpec, Splits
-from linearno.experiment import RunConfig, evaluate, mean_field_error, run
+from linearno.experiment import evaluate, run
 from linearno.metrics import relative_l2
 from linearno.report.gallery import Shown, write_gallery
 from linearno.report.run_folder import read_run
+from linearno.run_config import RunConfig
+from linearno.training.predict import mean_field_error
 from tests.commands import linearno
 
 SPEC = FieldSpec(

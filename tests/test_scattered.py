@@ -10,9 +10,11 @@ import torch
 from linearno import load
 from linearno.core.config import override
 from linearno.data import DATASETS
-from linearno.experiment import open_run, open_splits, run
+from linearno.experiment import run
+from linearno.initialization import open_splits
 from linearno.metrics import relative_l2
 from linearno.recipes import RECIPES
+from linearno.run_folder import open_run
 from linearno.solvers.unit_cell import elasticity_sample, void_radius
 from linearno.viz.mesh import triangulate
 from tests.commands import linearno, refused

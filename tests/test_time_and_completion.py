@@ -12,8 +12,10 @@ from linearno import load
 from linearno.cli.predict import _step_names
 from linearno.core.config import override
 from linearno.core.errors import UserError
-from linearno.experiment import evaluate, open_run, open_splits
+from linearno.experiment import evaluate
+from linearno.initialization import open_splits
 from linearno.metrics import relative_l2, relative_mae
+from linearno.run_folder import open_run
 from linearno.training.predict import evaluation_draw
 from tests.commands import linearno, refused
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,14 @@ from torch import Tensor, nn
 from linearno.core.atomic_io import folder_lock, writable_folder
 from linearno.core.device import resolve_device
 from linearno.core.errors import UserError
-from linearno.data import Batch, FieldData, FieldSpec, Scaler
+from linearno.data import Batch, FieldData, FieldSpec
 from linearno.inference.bundle import Bundle, as_tensor
 from linearno.inference.bundle_files import require_rebuildable
+from linearno.initialization import initialize
 from linearno.models import MODELS, build_model
 from linearno.nn.protocol import spec_of
-from linearno.training import EpochRecord, Task, TrainingConfig
-from linearno.training import fit as train
-from linearno.training.fit import split_validation
-from linearno.training.requirements import require_output, require_trainable
+from linearno.training import EpochRecord, Task, TrainingConfig, TrainingSetup
+from linearno.training import fit as training_fit
 
 AXES = ("x", "y", "z")
 BUSY = "another process is training in {root}; wait, or choose another folder"
@@ -57,7 +55,7 @@ def fit(
         settings: of the model, if it is given by name.
         spec: names and units of the fields; x, y, z, input_0, …, output_0, … by default.
         grid: (rows, columns) if the points are those of a grid in C order.
-        task: what the model is asked; outputs from inputs at the same points by default.
+        task: how samples become model calls; outputs from inputs at the same points by default.
         out: folder for the bundle, history and checkpoints; a folder that holds a stopped run is resumed.
         device: "auto", "cpu", "cuda", …
         seed: of initial weights and order of samples.
@@ -67,62 +65,41 @@ def fit(
     >>> bundle = linearno.fit("linearno", {"coords": xy, "inputs": a, "targets": u}, epochs=50, batch=8)
     >>> bundle.predict(a_new)  # (S, N, C), numpy in and numpy out
     """
-    train_data = data if isinstance(data, FieldData) else _field_data(data, spec, grid)
-    train_data.check()
-    config = TrainingConfig.make(DEFAULTS | training)
-    task, where = task or Task(), resolve_device(device)
-    torch.manual_seed(seed)
-    seen, _ = split_validation(train_data, config.validation, seed)
-    asked = task.spec(train_data.spec)
-    scaler = Scaler.fit(asked, task.example(seen.everything(), asked))
-    module = _module(model, settings, asked)
-    require_trainable(module, train_data, config, task)
-    require_output(module, scaler, train_data, config, task)
-    bundle = Bundle(
-        module,
-        scaler,
-        train_data.spec,
-        train_data.coords if train_data.shared else None,
-        f"fit/{spec_of(module).config.name}",
-        seed,
-        config.eval_precision,
-        task,
-        train_data.shared_aux,
+    where = resolve_device(device)
+    train = data if isinstance(data, FieldData) else _field_data(data, spec, grid)
+    train.check()
+    name = model if isinstance(model, str) else spec_of(model).config.name
+    bundle, setup = initialize(
+        lambda spec: _module(model, settings, spec),
+        train,
+        TrainingConfig.make(DEFAULTS | training),
+        task=task or Task(),
+        seed=seed,
+        recipe=f"fit/{name}",
     )
-    if isinstance(model, str):  # a module that is given may hold what no constructor draws again
-        require_rebuildable(bundle, train_data, config.points)
-    fingerprint = _fingerprint(module, train_data, config, task, seed)
-    with tempfile.TemporaryDirectory() as scratch, ExitStack() as lock:
+    if isinstance(model, str):  # a given module may hold what its constructor would not draw again
+        require_rebuildable(bundle, train, setup.config.points)
+    fingerprint = _fingerprint(setup, train)
+    with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch if out is None else out)
         if (folder / "config.yaml").exists():
             raise UserError(f"{folder} holds a run of `linearno train`; choose another folder")
-        lock.enter_context(folder_lock(writable_folder(folder), busy=BUSY))
-        train(
-            module,
-            scaler,
-            train_data,
-            config,
-            seed=seed,
-            device=where,
-            folder=folder,
-            fingerprint=fingerprint,
-            task=task,
-            on_epoch=on_epoch,
-        )
-        if out is not None:
-            bundle.save(folder)
-    module.eval()
+        with folder_lock(writable_folder(folder), busy=BUSY):
+            training_fit(setup, device=where, folder=folder, fingerprint=fingerprint, on_epoch=on_epoch)
+            if out is not None:
+                bundle.save(folder)
+    bundle.model.eval()
     return bundle
 
 
-def _module(model: nn.Module | str, settings: Mapping[str, Any] | None, asked: FieldSpec) -> nn.Module:
+def _module(model: nn.Module | str, settings: Mapping[str, Any] | None, spec: FieldSpec) -> nn.Module:
     if isinstance(model, str):
-        return build_model(MODELS[model].config.make({"name": model, **(settings or {})}), asked)
+        return build_model(MODELS[model].config.make({"name": model, **(settings or {})}), spec)
     if settings:
         raise UserError("settings build a model from its name; this one is built: leave them out")
     for part, size in spec_of(model).sizes.items():
-        if part != "grid" and size != len(getattr(asked, part)):
-            raise UserError(f"the model takes {size} {part}, the data have {len(getattr(asked, part))}")
+        if part != "grid" and size != len(getattr(spec, part)):
+            raise UserError(f"the model takes {size} {part}, the data have {len(getattr(spec, part))}")
     return model
 
 
@@ -190,14 +167,13 @@ def _spec(parts: Mapping[str, Tensor], grid: tuple[int, ...] | None) -> FieldSpe
     )
 
 
-def _fingerprint(model: nn.Module, data: FieldData, config: TrainingConfig, task: Task, seed: int) -> str:
+def _fingerprint(setup: TrainingSetup, data: FieldData) -> str:
     """Identifies model, data and settings: a folder of another run is not resumed."""
     digest = hashlib.sha256()
-    settings = [spec_of(model).config, config, task]
-    settings.append(data.spec)
-    digest.update(json.dumps([part.model_dump(mode="json") for part in settings] + [seed]).encode())
+    settings = [spec_of(setup.model).config, setup.config, setup.task, data.spec]
+    digest.update(json.dumps([part.model_dump(mode="json") for part in settings] + [setup.seed]).encode())
     parts = (data.coords, data.inputs, data.targets, data.offsets, data.surface, *data.aux.values())
-    for part in (*parts, *model.state_dict().values()):
+    for part in (*parts, *setup.model.state_dict().values()):
         plain = None if part is None else part.detach().cpu().contiguous().flatten().view(torch.uint8)
         digest.update(b"none" if plain is None else plain.numpy().tobytes())
     return digest.hexdigest()

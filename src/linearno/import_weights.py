@@ -11,9 +11,9 @@ from linearno.core.atomic_io import writable_folder
 from linearno.core.config import first_difference, write_yaml
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, FieldSpec, Scaler
-from linearno.experiment import make_bundle, open_splits, untrained
 from linearno.inference.bundle import Bundle
-from linearno.models import MODELS, from_published, infer_config, read_weights
+from linearno.initialization import open_splits, untrained
+from linearno.models import MODELS, build_model, from_published, infer_config, read_weights
 from linearno.nn.protocol import ModelSpec, settings_of, spec_of
 from linearno.run_config import RunConfig
 
@@ -30,7 +30,8 @@ def import_weights(weights: Path, config: RunConfig, folder: Path, *, with_data:
         if (folder / name).exists():
             raise UserError(f"{folder} already holds a run; choose another --out or remove it")
     tensors = read_weights(weights)
-    bundle = untrained(config, open_splits(config.data)) if with_data else _unscaled(config)
+    config.require_task_fits_model()
+    bundle = untrained(config, open_splits(config.data))[0] if with_data else _unscaled(config)
     try:
         _fill(bundle.model, tensors, config.recipe)
     except UserError as error:
@@ -56,7 +57,17 @@ def _unscaled(config: RunConfig) -> Bundle:
     parts = {part: getattr(layout.spec, part) for part in layout.spec.standardised}
     units = layout.spec.units | {name: UNSCALED for names in parts.values() for name in names}
     spec = layout.spec.model_copy(update={"standardised": (), "units": units})
-    return make_bundle(config, layout._replace(spec=spec), Scaler.blank(config.task.spec(spec)))
+    call = config.task.spec(spec)
+    return Bundle(
+        build_model(config.model, call),
+        Scaler.blank(call),
+        spec,
+        layout.coords,
+        config.recipe,
+        config.seed,
+        config.training.eval_precision,
+        config.task,
+    )
 
 
 def _fill(model: nn.Module, weights: Mapping[str, Tensor], recipe: str) -> None:

@@ -16,7 +16,6 @@ from numpy import ndarray
 
 from linearno.core.atomic_io import write_atomically, write_text
 from linearno.core.errors import UserError
-from linearno.experiment import open_run
 from linearno.inference.bundle import Bundle, load
 from linearno.meshes.case_reader import Case, CaseReader
 from linearno.meshes.config import CasesConfig, MeshFields
@@ -27,6 +26,7 @@ from linearno.meshes.reader.io import SUFFIXES
 from linearno.meshes.reader.mesh import Arrays, CaseFile
 from linearno.meshes.reader.vtk_files import WRITERS
 from linearno.meshes.reader_process import Reader
+from linearno.run_folder import open_run
 
 PREDICTED, ERROR = "_predicted", "_error"
 MEMORY = "2GB"  # for a mesh that is asked elsewhere, unless another is given

@@ -14,7 +14,7 @@ from linearno.data import DATASETS, METRICS, Benchmark, DataConfig, PerSample
 from linearno.models import MODELS
 from linearno.nn import ModelConfig
 from linearno.training import TASKS, Task, TrainingConfig
-from linearno.training.fit import checkpoint_settings
+from linearno.training.checkpoint import checkpoint_settings
 from linearno.training.tasks import make_task
 
 

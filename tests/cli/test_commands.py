@@ -17,7 +17,9 @@ from scipy.io import loadmat, savemat
 
 from linearno import load
 from linearno.core.atomic_io import folder_lock
-from linearno.experiment import open_run, open_splits, run
+from linearno.experiment import run
+from linearno.initialization import open_splits
+from linearno.run_folder import open_run
 from linearno.training.interrupt import Interrupted
 from tests.commands import linearno, refused
 from tests.conftest import TINY

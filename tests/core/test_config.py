@@ -7,8 +7,8 @@ from pydantic import PositiveInt
 
 from linearno.core.config import Config, override, read_yaml, write_yaml
 from linearno.core.errors import UserError
-from linearno.experiment import RunConfig
 from linearno.recipes import RECIPES
+from linearno.run_config import RunConfig
 
 
 class Inner(Config):

@@ -143,7 +143,7 @@ def test_only_the_die_is_scaled(finished):
     train = open_plasticity(config(finished)).train
     task = RECIPES["plasticity/linearno"]().task
     asked = task.spec(train.spec)
-    scaler = Scaler.fit(asked, task.example(train.everything(), asked))
+    scaler = Scaler.fit(asked, task.scaling_batch(train.everything(), asked))
     assert scaler.inputs.mean.item() == pytest.approx(train.inputs.mean().item(), rel=1e-5)
     assert scaler.inputs.std.item() == pytest.approx(train.inputs.std().item(), rel=1e-5)
     assert scaler.outputs.std.tolist() == [1, 1, 1, 1]

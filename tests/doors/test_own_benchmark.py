@@ -16,7 +16,7 @@ from linearno.experiment import run
 from linearno.models import import_definitions
 from linearno.recipes import RECIPES, recipe
 from linearno.training import TrainingConfig
-from linearno.training.losses import LossConfig, make_loss
+from linearno.training.losses import LossConfig, make_loss, require_loss
 from tests.commands import linearno, refused
 from tests.truths import batch_of
 
@@ -220,9 +220,9 @@ def test_a_metric_with_another_number_of_values_is_named(rings, tmp_path, monkey
 
 def test_a_loss_of_the_benchmark_needs_one():
     with pytest.raises(UserError, match="these data define no loss; use relative_l2 or mse"):
-        make_loss(LossConfig(kind="benchmark"), None)
+        require_loss(LossConfig(kind="benchmark"), None)
     with pytest.raises(UserError, match=r"training\.loss\.kind=benchmark has no gradient term"):
-        make_loss(LossConfig(kind="benchmark", gradient_weight=0.1), (2, 2), own=lambda p, b: p)
+        require_loss(LossConfig(kind="benchmark", gradient_weight=0.1), (2, 2), own=lambda p, b: p)
     loss = make_loss(LossConfig(kind="benchmark"), None, own=lambda p, b: (p - b.targets).abs().amax((1, 2)))
     truth = torch.zeros(2, 3, 1)
     prediction = torch.tensor([[1.0, 2, 3], [0, 0, 5]])[..., None]

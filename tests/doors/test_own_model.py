@@ -15,11 +15,12 @@ from linearno.core.atomic_io import read_tensors
 from linearno.core.config import override
 from linearno.core.errors import UserError
 from linearno.data import Scaler
-from linearno.experiment import extend_run, run
+from linearno.experiment import run
 from linearno.inference.bundle import Bundle
 from linearno.models import MODELS, build_model, import_definitions, model
 from linearno.nn.protocol import fixed_grid, needs_of, spec_of
 from linearno.recipes import RECIPES
+from linearno.run_folder import extend_run
 from tests.commands import in_a_new_process, linearno, refused
 from tests.doors.nets import POINTWISE
 

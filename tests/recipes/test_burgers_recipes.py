@@ -8,8 +8,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from linearno.data.sensor_sampling import observed_count
 from linearno.recipes import RECIPES
-from linearno.training.optimizer import make_optimizer
-from linearno.training.schedule import Schedule
+from linearno.training.optimizer import Schedule, make_optimizer
 
 OBSERVED = {  # the share of the points, and their number of 64 times × 128 places
     "burgers20": (0.2, 1638),

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import torch
+from tiny_run import checked_setup
 
 from linearno import LinearNO
 from linearno.data import Batch, FieldData, FieldSpec, Scaler
-from linearno.training import LossConfig, TrainingConfig, fit
+from linearno.training import LossConfig, Task, TrainingConfig, fit
 
 SPEC = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",), standardised=("inputs", "outputs"))
 SIZES = (5, 31, 1, 12, 9, 70, 3, 22, 14, 8, 17)
@@ -35,8 +36,11 @@ def network(seed: int = 0, **settings) -> LinearNO:
 def packed_fit(folder: Path, config: TrainingConfig = SOME, *, model=None, data=None, **options) -> LinearNO:
     model, data = model or network(), data or packed_data()
     scaler = options.pop("scaler", None) or Scaler.fit(SPEC, data.everything())
-    settings = {"device": torch.device("cpu"), "fingerprint": config.model_dump_json(), "seed": 7} | options
-    fit(model, scaler.to(data.targets.dtype), data, config, folder=folder, **settings)
+    task = options.pop("task", Task())
+    task.require_packed(data)
+    setup = checked_setup(model, scaler.to(data.targets.dtype), data, config, seed=7, task=task)
+    settings = {"device": torch.device("cpu"), "fingerprint": config.model_dump_json()} | options
+    fit(setup, folder=folder, **settings)
     return model
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from tiny_run import checked_setup
 
 from linearno import LinearNO, Transolver
 from linearno.core.atomic_io import write_tensors
@@ -91,19 +92,10 @@ def trained(folder: Path, name: str, shards: int) -> dict[str, torch.Tensor]:
     )
     data, task = FieldData(SPEC, coords, inputs, targets), Timed()
     asked = task.spec(SPEC)
-    scaler = Scaler.fit(asked, task.example(data.everything(), asked))
+    scaler = Scaler.fit(asked, task.scaling_batch(data.everything(), asked))
     config = RUNS[name].model_copy(update={"shards": shards})
-    fit(
-        model,
-        scaler,
-        data,
-        config,
-        seed=3,
-        device=torch.device("cpu"),
-        folder=folder,
-        fingerprint="",
-        task=task,
-    )
+    setup = checked_setup(model, scaler, data, config, seed=3, task=task)
+    fit(setup, device=torch.device("cpu"), folder=folder, fingerprint="")
     return model.state_dict()
 
 

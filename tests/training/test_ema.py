@@ -18,12 +18,12 @@ def test_the_average_is_the_weighted_sum_of_all_weights_so_far():
     assert ema.weights["weight"].item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_lent_weights_come_back_to_the_bit():
+def test_swapped_weights_come_back_to_the_bit():
     model = Tiny()
     ema = Ema(model, 0.5)
     torch.nn.init.normal_(model.layers[0].weight)
     own = model.layers[0].weight.detach().clone()
-    with ema.lent_to(model):
+    with ema.swapped_into(model):
         assert torch.equal(model.layers[0].weight, ema.weights["layers.0.weight"])
         assert not torch.equal(model.layers[0].weight, own)
     assert torch.equal(model.layers[0].weight, own)

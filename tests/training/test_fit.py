@@ -3,7 +3,7 @@ import math
 
 import pytest
 import torch
-from tiny_run import CPU, EVERYTHING, SPEC, Tiny, at_forward, tiny_data, tiny_fit
+from tiny_run import CPU, EVERYTHING, SPEC, Tiny, at_forward, checked_setup, tiny_data, tiny_fit
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import OneCycleLR
 
@@ -15,8 +15,9 @@ from linearno.data.scaler import Scaler
 from linearno.metrics import relative_l2
 from linearno.models import LinearNO
 from linearno.training import LossConfig, TrainingConfig, fit, predict
-from linearno.training.fit import channel_scale, split_validation
 from linearno.training.history import read_history
+from linearno.training.losses import channel_scale
+from linearno.training.setup import split_validation
 
 SHORT = TrainingConfig(epochs=3, batch=4, schedule="constant")
 
@@ -154,10 +155,10 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
     whole = tiny_fit(tmp_path / "whole", SHORT)
     forwards = []
     model = at_forward(7, lambda: poison(model))  # 4 steps an epoch
-    model.register_forward_hook(lambda *_: forwards.append(1))
+    model.register_forward_hook(lambda module, *_: forwards.append(module.training))
     with pytest.raises(UserError, match=r"epoch 2, step 3; the last good checkpoint is kept; try a lower"):
         tiny_fit(tmp_path / "nan", SHORT, model=model)
-    assert len(forwards) == 7
+    assert sum(forwards) == 7
     assert [record.epoch for record in history(tmp_path / "nan")] == [1]
     resumed = tiny_fit(tmp_path / "nan", SHORT)
     assert torch.equal(resumed.layers[0].weight, whole.layers[0].weight)
@@ -240,7 +241,7 @@ def test_with_a_scaled_loss_training_does_not_depend_on_units(tmp_path, partial)
         scaler, folder = Scaler.fit(spec, data.everything()), tmp_path / str(unit)
         torch.manual_seed(0)
         model = LinearNO(coords=2, outputs=2, width=8, depth=1, heads=2, slices=3)
-        fit(model, scaler, data, config, seed=0, device=CPU, folder=folder, fingerprint="")
+        fit(checked_setup(model, scaler, data, config), device=CPU, folder=folder, fingerprint="")
         losses.append([record.loss for record in history(folder)])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     if partial:

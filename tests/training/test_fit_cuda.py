@@ -3,15 +3,16 @@ import signal
 
 import pytest
 import torch
-from tiny_run import EVERYTHING, Tiny, at_forward, tiny_fit
+from tiny_run import EVERYTHING, Tiny, at_forward, checked_setup, tiny_fit
 
 from linearno import CrossLinearNO, LinearNO, Transolver
+from linearno.core.cuda_graph import CapturedFunction
 from linearno.core.errors import UserError
 from linearno.data import FieldData, FieldSpec, Scaler
 from linearno.ops import backend
 from linearno.training import Completion, Interrupted, LossConfig, Rollout, Timed, TrainingConfig, fit
 from linearno.training.history import read_history
-from linearno.training.stepper import Engine
+from linearno.training.trainer import Trainer
 
 pytestmark = [
     pytest.mark.gpu,
@@ -23,16 +24,16 @@ CUDA = torch.device("cuda")
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 @pytest.mark.parametrize("capture", [True, False])
 def test_no_step_waits_for_the_device(tmp_path, monkeypatch, precision, capture):
-    step, epochs = Engine.step, []
+    step, epochs = Trainer.step, []
 
-    def watched(engine, index):
-        early = engine.state.epoch < 2  # warm-up and capture may wait
+    def watched(trainer, index):
+        early = trainer.state.epoch < 2  # warm-up and capture may wait
         torch.cuda.set_sync_debug_mode("default" if early else "error")
-        step(engine, index)
+        step(trainer, index)
         torch.cuda.set_sync_debug_mode("default")
-        epochs.append(engine.state.epoch)
+        epochs.append(trainer.state.epoch)
 
-    monkeypatch.setattr(Engine, "step", watched)
+    monkeypatch.setattr(Trainer, "step", watched)
     tiny_fit(
         tmp_path, EVERYTHING.model_copy(update={"precision": precision, "capture": capture}), device=CUDA
     )
@@ -51,7 +52,8 @@ def losses_of(folder, model, **changes):
         coords=2, inputs=1, outputs=1, width=32, depth=2, heads=2, slices=8, stem="conv", grid=(9, 8)
     )
     scaler = Scaler.fit(spec, data.everything())
-    fit(built, scaler, data, config, seed=3, device=CUDA, folder=folder, fingerprint="")
+    setup = checked_setup(built, scaler, data, config, seed=3)
+    fit(setup, device=CUDA, folder=folder, fingerprint="")
     return [record.loss for record in read_history(folder / "history.jsonl")]
 
 
@@ -90,8 +92,9 @@ def test_every_task_has_the_loss_curve_of_the_cpu(tmp_path, task, capture):
         kind = CrossLinearNO if completes else LinearNO
         built = kind(**sizes, width=32, depth=2, heads=2, slices=8, **told)
         asked, folder = task.spec(spec), tmp_path / device.type
-        scaler = Scaler.fit(asked, task.example(data.everything(), asked))
-        fit(built, scaler, data, config, seed=3, device=device, folder=folder, fingerprint="", task=task)
+        scaler = Scaler.fit(asked, task.scaling_batch(data.everything(), asked))
+        setup = checked_setup(built, scaler, data, config, seed=3, task=task)
+        fit(setup, device=device, folder=folder, fingerprint="")
         curves.append([record.loss for record in read_history(folder / "history.jsonl")])
     assert curves[0] == pytest.approx(curves[1], rel=1e-3)
 
@@ -117,15 +120,15 @@ def test_an_interrupted_run_goes_on_as_an_uninterrupted_one(tmp_path):
 @pytest.mark.parametrize("at", [1, 4, 6])  # the fourth is the last of an epoch
 def test_a_run_that_is_stopped_between_replays_goes_on_as_if_it_was_not(tmp_path, monkeypatch, at):
     whole = losses_of(tmp_path / "whole", LinearNO, precision="bf16")
-    replay, done = Engine._replay, []
+    replay, done = CapturedFunction.__call__, []
 
-    def stopped(engine, *step):
+    def stopped(captured):
         done.append(1)
         if len(done) == at:
             os.kill(os.getpid(), signal.SIGTERM)
-        return replay(engine, *step)
+        return replay(captured)
 
-    monkeypatch.setattr(Engine, "_replay", stopped)
+    monkeypatch.setattr(CapturedFunction, "__call__", stopped)
     with pytest.raises(Interrupted):
         losses_of(tmp_path / "parts", LinearNO, precision="bf16")
     resumed = losses_of(tmp_path / "parts", LinearNO, precision="bf16")

@@ -9,8 +9,9 @@ from linearno.core.randomness import torch_generator
 from linearno.ops import WeightCache, backend
 from linearno.ops.weight_cache import cached_inverse, cached_ones, cast_weight
 from linearno.training import TrainingConfig
+from linearno.training.checkpoint import load_optimizer, pack_optimizer
 from linearno.training.flat_adam import FlatAdam
-from linearno.training.optimizer import apply_gradients, load_optimizer, make_optimizer, pack_optimizer
+from linearno.training.optimizer import apply_gradients, make_optimizer
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

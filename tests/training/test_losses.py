@@ -6,7 +6,7 @@ import torch
 
 from linearno.core.errors import UserError
 from linearno.ops import backend
-from linearno.training.losses import LossConfig, central_differences, make_loss
+from linearno.training.losses import LossConfig, central_differences, make_loss, require_loss
 from tests.truths import batch_of
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -85,7 +85,7 @@ def test_mean_is_the_sum_over_the_batch_size(darcy):
 @pytest.mark.parametrize("grid", [None, (4, 4, 4)])
 def test_a_gradient_term_needs_a_plane_grid(grid):
     with pytest.raises(UserError, match=r"2-D grid.*set it to 0"):
-        make_loss(LossConfig(gradient_weight=0.1), grid)
+        require_loss(LossConfig(gradient_weight=0.1), grid)
 
 
 @pytest.mark.parametrize("grid", [None, (4, 5), (7, 6)])

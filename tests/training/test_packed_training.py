@@ -9,28 +9,31 @@ import pytest
 import torch
 from packed_run import MEAN, SIZES, SOME, SPEC, mesh, network, packed_data, packed_fit
 from tiny_run import Tiny, tiny_data, tiny_fit
-from torch.optim import SGD
 
 from linearno import CrossLinearNO
 from linearno.core.errors import UserError
 from linearno.data import FieldData, Scaler, relative_l2
-from linearno.training import Completion, Interrupted, LossConfig, Rollout, TrainingConfig, predict
+from linearno.training import (
+    Completion,
+    Interrupted,
+    LossConfig,
+    Rollout,
+    TrainingConfig,
+    TrainingSetup,
+    predict,
+)
 from linearno.training.history import read_history
-from linearno.training.losses import make_loss
 from linearno.training.predict import sample_errors
-from linearno.training.step import train_step
-from linearno.training.stepper import Engine
+from linearno.training.trainer import Trainer
 
 WHOLE = TrainingConfig(epochs=3, batch=3, lr=3e-3)
 
 
-def gradients_of_a_step(data, parts, loss):
-    """Of a step over packed batches with these samples each."""
-    model, config = network().double(), TrainingConfig(loss=loss, clip=None)
-    scaler, batches = Scaler.fit(SPEC, data.everything()), [data.batch(torch.tensor(part)) for part in parts]
-    value, _ = train_step(
-        model, scaler, batches, make_loss(config.loss, None), SGD(model.parameters(), lr=0.0), config
-    )
+def gradients_of_a_step(data, batch, loss):
+    """Of a step over four samples, in packed batches of so many."""
+    model, config = network().double(), TrainingConfig(loss=loss, clip=None, batch=batch)
+    setup = TrainingSetup(model, Scaler.fit(SPEC, data.everything()), data, config)
+    value, _ = Trainer(setup, torch.device("cpu")).update(torch.tensor([5, 2, 0, 3]))
     return value, [weight.grad for weight in model.parameters()]
 
 
@@ -38,10 +41,9 @@ def gradients_of_a_step(data, parts, loss):
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_a_packed_batch_has_the_loss_and_gradient_of_its_meshes_one_by_one(kind, reduction):
     data, loss = packed_data(kind=torch.float64), LossConfig(kind=kind, reduction=reduction)
-    together = gradients_of_a_step(data, [[5, 2, 0, 3]], loss)
-    one_by_one = gradients_of_a_step(data, [[5], [2], [0], [3]], loss)
+    together, one_by_one, three_and_one = (gradients_of_a_step(data, batch, loss) for batch in (4, 1, 3))
     torch.testing.assert_close(together, one_by_one)
-    torch.testing.assert_close(gradients_of_a_step(data, [[5, 2, 0], [3]], loss), one_by_one)
+    torch.testing.assert_close(three_and_one, one_by_one)
 
 
 def test_meshes_of_one_size_train_packed_as_they_do_stacked(tmp_path):
@@ -87,7 +89,7 @@ def test_interrupted_and_resumed_equals_uninterrupted_to_the_bit(tmp_path, confi
 
 
 def seen_by(model):
-    """What the model is called with: points of each mesh and their coordinates, while training and else."""
+    """Points of each mesh and their coordinates in every call: while training, and else (first the check)."""
     training, testing = [], []
 
     def note(module, given, named):
@@ -104,7 +106,7 @@ def test_an_epoch_sees_some_points_of_each_mesh_and_an_evaluation_all(tmp_path):
     training, testing = seen_by(model)
     packed_fit(tmp_path, config, model=model)
     assert max(size for sizes, _ in training for size in sizes) == 8
-    tested = [size for sizes, _ in testing for size in sizes]
+    tested = [size for sizes, _ in testing[1:] for size in sizes]
     assert len(tested) == 4  # two held-out meshes after each of two epochs
     assert all(size in SIZES for size in tested)
     assert tested[:2] == tested[2:]
@@ -149,7 +151,7 @@ def test_some_points_of_meshes_of_one_size(tmp_path, shared):
     config = TrainingConfig(epochs=2, batch=3, points=6, validation=1)
     packed_fit(tmp_path, config, model=model, data=data)
     assert [sizes for sizes, _ in training] == [[6, 6, 6]] * 2
-    assert [sizes for sizes, _ in testing] == [[11]] * 2
+    assert [sizes for sizes, _ in testing[1:]] == [[11]] * 2
     known = set(map(tuple, coords.flatten(0, 1).tolist()))
     assert all(set(map(tuple, seen.flatten(0, 1).tolist())) <= known for _, seen in training)
 
@@ -163,9 +165,9 @@ def test_a_completion_observes_some_of_the_points_that_are_seen(tmp_path):
     model = CrossLinearNO(coords=2, inputs=1, outputs=1, width=8, depth=1, heads=2, slices=3)
     training, testing = seen_by(model)
     packed_fit(tmp_path, TrainingConfig(epochs=1, batch=13, points=12), model=model, data=whole, task=task,
-               scaler=Scaler.fit(asked, task.example(whole.everything(), asked)))  # fmt: skip
+               scaler=Scaler.fit(asked, task.scaling_batch(whole.everything(), asked)))  # fmt: skip
     assert [sizes for sizes, _ in training] == [[6] * 13]
-    assert not testing
+    assert not testing[1:]
 
 
 def test_predictions_have_the_form_of_the_targets_whatever_the_batch():
@@ -221,15 +223,15 @@ def test_the_mean_loss_of_the_history_is_that_of_the_samples(tmp_path):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("config", [SOME, WHOLE], ids=["some points", "whole meshes"])
 def test_on_cuda_no_step_waits_and_the_curve_is_the_cpus(tmp_path, monkeypatch, caplog, config):
-    step = Engine.step
+    step = Trainer.step
 
-    def watched(engine, index):
-        torch.cuda.set_sync_debug_mode("error" if engine.state.epoch else "default")
-        step(engine, index)
+    def watched(trainer, index):
+        torch.cuda.set_sync_debug_mode("error" if trainer.state.epoch else "default")
+        step(trainer, index)
         torch.cuda.set_sync_debug_mode("default")
 
     packed_fit(tmp_path / "cpu", config)
-    monkeypatch.setattr(Engine, "step", watched)
+    monkeypatch.setattr(Trainer, "step", watched)
     with caplog.at_level(logging.INFO):
         packed_fit(tmp_path / "cuda", config, device=torch.device("cuda"))
     assert "not captured" in caplog.text

@@ -7,9 +7,9 @@ import torch
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import OneCycleLR
 
+from linearno.training.checkpoint import load_optimizer, pack_optimizer
 from linearno.training.config import TrainingConfig
-from linearno.training.optimizer import load_optimizer, make_optimizer, pack_optimizer
-from linearno.training.schedule import Schedule
+from linearno.training.optimizer import Schedule, make_optimizer
 
 
 @pytest.fixture

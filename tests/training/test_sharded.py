@@ -13,11 +13,11 @@ from test_parallel import TORCHRUN, free_port, losses, tensors
 from linearno import LinearNO
 from linearno.core.atomic_io import read_json
 from linearno.core.errors import UserError
-from linearno.data import Batch, FieldData, FieldSpec
+from linearno.data import Batch, FieldData, FieldSpec, Scaler
 from linearno.experiment import run
 from linearno.ops import State, merge_ranks
-from linearno.training import Completion, LossConfig, Task, TrainingConfig, parallel
-from linearno.training.requirements import require_shardable
+from linearno.training import Completion, LossConfig, Task, TrainingConfig, TrainingSetup, parallel
+from linearno.training.setup import require_shardable
 from tests.conftest import TINY
 from tests.patience import PATIENCE
 
@@ -103,18 +103,22 @@ def test_what_needs_more_than_points_is_not_sharded():
     meshes = [Batch(torch.rand(n, 2), torch.rand(n, 1), torch.rand(n, 1)) for n in (4, 5)]
     spec = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",))
     data = FieldData(spec, *(part[None] for part in meshes[0][:3]))
-    require_shardable(free, config, Task(), data)
+
+    def check(model, config, task, data):
+        require_shardable(TrainingSetup(model, Scaler.blank(spec), data, config, task=task))
+
+    check(free, config, Task(), data)
     with pytest.raises(UserError, match=r"training\.shards=2: a model tied to a grid"):
-        require_shardable(LinearNO(**sizes, stem="conv", grid=(3, 4)), config, Task(), data)
+        check(LinearNO(**sizes, stem="conv", grid=(3, 4)), config, Task(), data)
     with pytest.raises(UserError, match="task=completion observes points of the whole sample"):
-        require_shardable(free, config, Completion(), data)
+        check(free, config, Completion(), data)
     slopes = TrainingConfig(shards=2, loss=LossConfig(gradient_weight=0.1))
     with pytest.raises(UserError, match="slopes need neighbours"):
-        require_shardable(free, slopes, Task(), data)
+        check(free, slopes, Task(), data)
     with pytest.raises(UserError, match="meshes of different sizes are not spread over processes"):
-        require_shardable(free, config, Task(), FieldData.pack(spec, meshes))
+        check(free, config, Task(), FieldData.pack(spec, meshes))
     with pytest.raises(UserError, match=r"training\.points=3 are not spread"):
-        require_shardable(free, TrainingConfig(shards=2, points=3), Task(), data)
+        check(free, TrainingConfig(shards=2, points=3), Task(), data)
     with pytest.raises(
         UserError, match="needs 2 processes or a multiple of them, not 1; start them with torch"
     ):

@@ -6,19 +6,21 @@ from tiny_run import CPU, SPEC, Tiny, tiny_data
 from torch.optim import SGD
 
 from linearno.data.scaler import Scaler
-from linearno.training import LossConfig, TrainingConfig
-from linearno.training.losses import make_loss
-from linearno.training.step import train_step
+from linearno.training import LossConfig, TrainingConfig, TrainingSetup
+from linearno.training.trainer import Trainer
 
 
 def step(samples, *, model=None, lr=0.0, **settings):
     """One step of plain gradient descent over the first samples, in batches of `batch`."""
-    config = TrainingConfig(**settings)
-    data, model = tiny_data(), model or Tiny().eval()  # eval: no dropout
-    batches = [data.batch(index) for index in torch.arange(samples).split(config.batch)]
-    scaler, loss = Scaler.fit(SPEC, data.everything()), make_loss(config.loss, SPEC.grid)
-    result = train_step(model, scaler, batches, loss, SGD(model.parameters(), lr=lr), config)
-    return model, *result
+    model = model or Tiny().eval()  # eval: no dropout
+    return model, *trainer(model, lr, **settings).update(torch.arange(samples))
+
+
+def trainer(model, lr=0.0, **settings):
+    """Steps are plain gradient descent."""
+    data, config = tiny_data(), TrainingConfig(schedule="constant", **settings)
+    setup = TrainingSetup(model, Scaler.fit(SPEC, data.everything()), data, config)
+    return Trainer(setup, CPU, optimizer=lambda model, config: SGD(model.parameters(), lr))
 
 
 def gradients(model):
@@ -71,17 +73,15 @@ def test_a_gradient_below_the_clip_is_left_alone():
 
 def test_bf16_ends_with_the_network_and_the_loss_is_fp32():
     seen = []
-    model, data = Tiny(), tiny_data()
+    model = Tiny()
     model.register_forward_hook(lambda module, given, answer: seen.append(answer.dtype))
-    scaler = Scaler.fit(SPEC, data.everything())
 
     def loss(prediction, batch):
         seen.append(prediction.dtype)
         return (prediction - batch.targets).square().sum()
 
-    batch = data.batch(torch.arange(2)).to(CPU)
-    train_step(
-        model, scaler, [batch], loss, SGD(model.parameters(), lr=0.1), TrainingConfig(precision="bf16")
-    )
+    one = trainer(model, 0.1, precision="bf16")
+    one.loss = loss
+    one.update(torch.arange(2))
     assert seen == [torch.bfloat16, torch.float32]
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}

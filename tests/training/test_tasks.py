@@ -4,6 +4,7 @@ import signal
 
 import pytest
 import torch
+from tiny_run import checked_setup
 
 from linearno import CrossLinearNO, LinearNO
 from linearno.core.errors import UserError
@@ -14,10 +15,10 @@ from linearno.nn import roll_out
 from linearno.training import Completion, Rollout, Task, Timed, TrainingConfig, fit
 from linearno.training.history import read_history
 from linearno.training.interrupt import Interrupted
-from linearno.training.losses import LossConfig, make_loss
+from linearno.training.losses import LossConfig, make_loss, require_loss
+from linearno.training.optimizer import Schedule
 from linearno.training.predict import evaluation_draw, predict, predict_batch
-from linearno.training.schedule import Schedule
-from linearno.training.tasks import IN_TRAINING
+from linearno.training.tasks import TRAINING_STREAM
 from tests.truths import batch_of
 
 CPU = torch.device("cpu")
@@ -46,6 +47,12 @@ def asking(model):
     return lambda batch: model(batch.coords, batch.inputs)
 
 
+def training_loss(task, predictor, batch, drawn=None):
+    """As in `Trainer.update`."""
+    seen, truth = task.training_pairs(batch, drawn)
+    return LOSS(task.unroll(predictor, seen) if task.unrolls else predictor(seen), truth)
+
+
 def gradients(model, loss):
     used = [weight for weight in model.parameters() if weight.requires_grad]
     return torch.autograd.grad(loss, used, allow_unused=True)
@@ -58,7 +65,7 @@ def test_teacher_forcing_as_one_batch_has_the_loss_and_gradient_of_one_step_afte
         truth = batch.targets[..., step : step + 1]
         total = total + LOSS(model(batch.coords, frames), batch_of(truth))
         frames = torch.cat([frames[..., 1:], truth], dim=-1)
-    at_once = LOSS(*Rollout().train(asking(model), batch, None))
+    at_once = training_loss(Rollout(), asking(model), batch)
     torch.testing.assert_close(at_once, total, rtol=1e-12, atol=0)
     for one, other in zip(gradients(model, at_once), gradients(model, total), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
@@ -71,7 +78,7 @@ def test_without_a_teacher_the_gradient_goes_through_the_whole_rollout():
         frame = model(batch.coords, frames)
         total = total + LOSS(frame, batch_of(batch.targets[..., step : step + 1]))
         frames = torch.cat([frames[..., 1:], frame], dim=-1)
-    free = LOSS(*Rollout(forcing="none").train(asking(model), batch, None))
+    free = training_loss(Rollout(forcing="none"), asking(model), batch)
     torch.testing.assert_close(free, total, rtol=1e-12, atol=0)
     for one, other in zip(gradients(model, free), gradients(model, total), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
@@ -83,7 +90,7 @@ def test_pushforward_goes_on_from_predictions_but_its_gradient_ends_at_each_step
         known = torch.cat([batch.inputs, model.rollout(batch.coords, batch.inputs, 3)], dim=-1)
     steps = [model(batch.coords, known[..., step : step + 3]) for step in range(4)]
     total = sum(LOSS(frame, batch_of(batch.targets[..., i : i + 1])) for i, frame in enumerate(steps))
-    pushed = LOSS(*Rollout(forcing="pushforward").train(asking(model), batch, None))
+    pushed = training_loss(Rollout(forcing="pushforward"), asking(model), batch)
     torch.testing.assert_close(pushed, total, rtol=1e-12, atol=0)
     for one, other in zip(gradients(model, pushed), gradients(model, total), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
@@ -91,9 +98,9 @@ def test_pushforward_goes_on_from_predictions_but_its_gradient_ends_at_each_step
 
 def test_a_test_feeds_predictions_back_and_never_sees_the_targets():
     model, batch = network(), trajectories()
-    rolled = Rollout().test(asking(model), batch, None)
+    rolled = Rollout().predict(asking(model), batch, None)
     torch.testing.assert_close(rolled, model.rollout(batch.coords, batch.inputs, 4))
-    blind = Rollout().test(asking(model), batch._replace(targets=batch.targets * torch.nan), None)
+    blind = Rollout().predict(asking(model), batch._replace(targets=batch.targets * torch.nan), None)
     torch.testing.assert_close(blind, rolled)
     longer = model.rollout(batch.coords, batch.inputs, 9)
     torch.testing.assert_close(longer[..., :4], rolled)
@@ -113,7 +120,7 @@ def test_a_scaler_of_frames_takes_its_statistics_from_every_step():
     spec = FRAMES.model_copy(update={"standardised": ("inputs", "outputs")})
     batch = trajectories()
     asked = Rollout().spec(spec)
-    scaler = Scaler.fit(asked, Rollout().example(batch, asked))
+    scaler = Scaler.fit(asked, Rollout().scaling_batch(batch, asked))
     assert asked.outputs == ("w4",)
     torch.testing.assert_close(scaler.outputs.mean, batch.targets.mean().reshape(1))
     last = torch.cat([batch.inputs[..., 2:], batch.targets[..., :3]], dim=-1)
@@ -148,21 +155,20 @@ def test_a_timed_batch_asks_each_sample_for_a_frame_of_its_own_and_in_the_end_fo
     assert all(sorted(order.tolist()) == [0, 1, 2, 3, 4] for order in draws.T)
     assert len({tuple(order.tolist()) for order in draws.T}) > 1
     assert torch.equal(draws, task.draws((4, 9, 10), 3, 1))
-    batch, asked = data.batch(torch.arange(4)), []
-    prediction, seen = task.train(lambda sample: asked.append(sample) or sample.targets, batch, draws[0])
+    batch = data.batch(torch.arange(4))
+    seen, truth = task.training_pairs(batch, draws[0])
     for sample, frame in enumerate(draws[0].tolist()):
-        assert asked[0].time[sample].item() == frame / 4
-        torch.testing.assert_close(seen.targets[sample], batch.targets[sample, :, 2 * frame : 2 * frame + 2])
-    assert torch.equal(prediction, seen.targets)
+        assert seen.time[sample].item() == frame / 4
+        torch.testing.assert_close(truth.targets[sample], batch.targets[sample, :, 2 * frame : 2 * frame + 2])
 
 
 def test_all_frames_at_once_have_the_loss_and_gradient_of_the_frames_one_by_one():
     model, batch, task = timed_network(), clock().batch(slice(3)), Timed(channels=2)
     draws = task.draws((3, 9, 10), 0)
-    one_by_one = sum(LOSS(*task.train(asking_in_time(model), batch, drawn)) for drawn in draws)
+    one_by_one = sum(training_loss(task, asking_in_time(model), batch, drawn) for drawn in draws)
     together = Timed(channels=2, updates="batch")
     assert together.draws((3, 9, 10), 0) is None
-    at_once = LOSS(*together.train(asking_in_time(model), batch, None))
+    at_once = training_loss(together, asking_in_time(model), batch)
     torch.testing.assert_close(at_once, one_by_one)
     pairs = zip(gradients(model, at_once), gradients(model, one_by_one), strict=True)
     for one, other in pairs:
@@ -172,18 +178,18 @@ def test_all_frames_at_once_have_the_loss_and_gradient_of_the_frames_one_by_one(
 
 def test_a_timed_test_gives_every_frame_in_its_place_and_never_sees_the_targets():
     model, batch, task = timed_network(), clock().batch(slice(3)), Timed(channels=2)
-    told = task.test(asking_in_time(model), batch, None)
+    told = task.predict(asking_in_time(model), batch, None)
     for frame in range(5):
         alone = model(batch.coords, batch.inputs, time=torch.full((3, 1), frame / 4))
         torch.testing.assert_close(told[..., 2 * frame : 2 * frame + 2], alone)
-    blind = task.test(asking_in_time(model), batch._replace(targets=batch.targets * torch.nan), None)
+    blind = task.predict(asking_in_time(model), batch._replace(targets=batch.targets * torch.nan), None)
     assert torch.equal(blind, told)
 
 
 def test_a_scaler_of_timed_outputs_takes_its_statistics_from_every_frame():
     data, task = clock(), Timed(channels=2)
     asked = task.spec(data.spec.model_copy(update={"standardised": ("inputs", "outputs")}))
-    scaler = Scaler.fit(asked, task.example(data.everything(), asked))
+    scaler = Scaler.fit(asked, task.scaling_batch(data.everything(), asked))
     assert asked.outputs == ("u0", "v0")
     torch.testing.assert_close(scaler.outputs.mean[0], data.targets[..., ::2].mean())
 
@@ -192,8 +198,8 @@ def timed_fit(folder, updates, model=None, *, batch=4, accumulate=1, epochs=2):
     task, data, model = Timed(channels=2, updates=updates), clock(), model or timed_network()
     config = TrainingConfig(epochs=epochs, batch=batch, accumulate=accumulate, loss=LossConfig(), clip=1.0)
     scaler = Scaler.fit(task.spec(data.spec), data.everything())
-    settings = {"seed": 7, "device": CPU, "folder": folder, "fingerprint": "timed", "task": task}
-    fit(model, scaler, data, config, **settings)
+    setup = checked_setup(model, scaler, data, config, seed=7, task=task)
+    fit(setup, device=CPU, folder=folder, fingerprint="timed")
     return model, read_history(folder / "history.jsonl")
 
 
@@ -229,7 +235,7 @@ def test_the_published_loop_is_an_optimiser_step_for_each_column_of_permuted_fra
     order = torch.randperm(6, generator=torch_generator(7, 0))
     for step, index in enumerate(order.split(4)):
         batch = data.batch(index)
-        for frames in task.draws((len(index), 9, 10), 7, IN_TRAINING, step):
+        for frames in task.draws((len(index), 9, 10), 7, TRAINING_STREAM, step):
             optimizer.zero_grad()
             time = frames[:, None] / 4
             truth = torch.stack([batch.targets[i, :, 2 * k : 2 * k + 2] for i, k in enumerate(frames)])
@@ -287,14 +293,14 @@ def test_a_completion_sees_the_values_at_the_drawn_points_and_no_others():
     drawn = task.draw(40, 3)
     assert len(drawn) == len(set(drawn.tolist())) == 10
     scaler = Scaler.blank(task.spec(FIELD))
-    told = task.test(lambda asked: predict_batch(model, scaler, asked, "fp32"), batch, drawn)
+    told = task.predict(lambda asked: predict_batch(model, scaler, asked, "fp32"), batch, drawn)
     torch.testing.assert_close(
         told, model(batch.coords[:, drawn], batch.targets[:, drawn], points=batch.coords)
     )
     hidden = batch.targets.clone()
     hidden[:, [i for i in range(40) if i not in drawn.tolist()]] = torch.nan
     torch.testing.assert_close(
-        task.test(
+        task.predict(
             lambda asked: predict_batch(model, scaler, asked, "fp32"), batch._replace(targets=hidden), drawn
         ),
         told,
@@ -317,9 +323,9 @@ def test_training_draws_new_points_at_every_step_and_the_same_ones_when_resumed(
     seen: list[tuple[int, ...]] = []
 
     class Watched(Completion):
-        def train(self, ask, batch, drawn):
+        def training_pairs(self, batch, drawn):
             seen.append(tuple(drawn.tolist()))
-            return super().train(ask, batch, drawn)
+            return super().training_pairs(batch, drawn)
 
     task, data = Watched(ratio=0.25), fields()
     config = TrainingConfig(epochs=3, batch=2, loss=LossConfig(kind="mse", reduction="mean"), clip=None)
@@ -327,18 +333,8 @@ def test_training_draws_new_points_at_every_step_and_the_same_ones_when_resumed(
 
     def train(folder, on_epoch=None):
         model = completer()
-        fit(
-            model,
-            scaler,
-            data,
-            config,
-            seed=7,
-            device=CPU,
-            folder=folder,
-            fingerprint="completion",
-            task=task,
-            on_epoch=on_epoch,
-        )
+        setup = checked_setup(model, scaler, data, config, seed=7, task=task)
+        fit(setup, device=CPU, folder=folder, fingerprint="completion", on_epoch=on_epoch)
         return model.state_dict()
 
     whole = train(tmp_path / "whole")
@@ -364,7 +360,7 @@ def test_the_squared_error_is_the_mean_over_points_and_channels():
         loss(prediction, batch_of(truth)), torch.nn.functional.mse_loss(prediction, truth)
     )
     with pytest.raises(UserError, match="gradient_weight=0"):
-        make_loss(LossConfig(kind="mse", gradient_weight=0.1), (5, 1))
+        require_loss(LossConfig(kind="mse", gradient_weight=0.1), (5, 1))
 
 
 @pytest.mark.parametrize(
@@ -388,5 +384,5 @@ def test_a_rollout_needs_a_step_and_a_direct_task_changes_nothing():
         network().rollout(torch.rand(1, 3, 2), torch.rand(1, 3, 3), 0)
     batch = trajectories()
     assert Task().spec(FRAMES) == FRAMES
-    assert Task().train(lambda asked: asked.targets, batch, None) == (batch.targets, batch)
+    assert Task().training_pairs(batch, None) == (batch, batch)
     assert relative_l2(batch.targets, batch.targets).max() == 0

@@ -13,7 +13,8 @@ from linearno.core.atomic_io import write_tensors
 from linearno.data.field_data import FieldData
 from linearno.data.sample import FieldSpec
 from linearno.data.scaler import Scaler
-from linearno.training import Interrupted, LossConfig, TrainingConfig, fit
+from linearno.training import Interrupted, LossConfig, TrainingConfig, TrainingSetup, fit
+from linearno.training.setup import split_validation
 
 SPEC = FieldSpec(
     coords=("x", "y"), inputs=("a",), outputs=("u",), grid=(4, 5), standardised=("inputs", "outputs")
@@ -48,10 +49,20 @@ def tiny_data(samples: int = 13) -> FieldData:
 def tiny_fit(folder: Path, config: TrainingConfig = EVERYTHING, *, model=None, seed=7, **options) -> Tiny:
     model = model or Tiny()
     data = options.pop("data", None) or tiny_data()
-    scaler = Scaler.fit(SPEC, data.everything())
     settings = {"device": CPU, "fingerprint": config.model_dump_json() + str(seed)} | options
-    fit(model, scaler, data, config, seed=seed, folder=folder, **settings)
+    fit(
+        checked_setup(model, Scaler.fit(SPEC, data.everything()), data, config, seed),
+        folder=folder,
+        **settings,
+    )
     return model
+
+
+def checked_setup(model, scaler, data, config, seed=0, **parts) -> TrainingSetup:
+    train, validation = split_validation(data, config.validation, seed)
+    setup = TrainingSetup(model, scaler, train, config, validation, seed=seed, **parts)
+    setup.check()
+    return setup
 
 
 def at_forward(number: int, act, model: Tiny | None = None) -> Tiny:

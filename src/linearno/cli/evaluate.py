@@ -11,10 +11,11 @@ from linearno.core.config import override
 from linearno.core.errors import UserError, require
 from linearno.data import metric_title
 from linearno.experiment import evaluate as evaluate_run
-from linearno.experiment import open_run, open_splits
 from linearno.inference.bundle import load
 from linearno.inference.bundle_files import HOW
+from linearno.initialization import open_splits
 from linearno.models import import_definitions
+from linearno.run_folder import open_run
 from linearno.training.progress import unfinished
 
 BUSY = "another process is training or evaluating in {root}; wait until it ends"

@@ -16,10 +16,10 @@ from linearno.core.config import override
 from linearno.core.device import resolve_device
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, metric_title
-from linearno.experiment import refuse_another_run
 from linearno.recipes.gallery import GALLERY, ROOT
 from linearno.report import Shown, write_gallery, write_report, write_strips
 from linearno.run_config import RunConfig
+from linearno.run_folder import refuse_another_run
 from linearno.training import Interrupted
 
 PAGE = "index.html"

@@ -14,7 +14,6 @@ from linearno.core.atomic_io import writable_folder, write_text
 from linearno.core.errors import UserError
 from linearno.data import FieldSpec
 from linearno.data.array_io import read_input_arrays, read_points
-from linearno.experiment import open_run
 from linearno.inference.bundle import load
 from linearno.meshes.config import CasesConfig
 from linearno.meshes.discover import case_file, find_cases
@@ -30,6 +29,7 @@ from linearno.on_meshes import (
     require_writable,
     write_summary,
 )
+from linearno.run_folder import open_run
 from linearno.training import Completion
 
 SUMMARY = "summary.csv"

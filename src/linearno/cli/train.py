@@ -18,12 +18,13 @@ from linearno.core.device import device_name, resolve_device
 from linearno.core.durations import format_duration
 from linearno.core.errors import UserError
 from linearno.data import metric_title
-from linearno.experiment import extend_run, open_run, run
+from linearno.experiment import run
 from linearno.meshes.config import read_dataset
 from linearno.models import import_definitions
 from linearno.recipes import RECIPES
 from linearno.recipes.cases import cases_run
 from linearno.run_config import RunConfig, changed
+from linearno.run_folder import extend_run, open_run
 from linearno.training import EpochRecord, Interrupted, parallel
 
 

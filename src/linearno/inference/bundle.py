@@ -169,7 +169,7 @@ class Bundle(BundleParts):
             precision=self.precision,
             task=self.task,
             seed=self.seed,
-            ask=None if stream is None else in_chunks,
+            predictor=None if stream is None else in_chunks,
         )
         self._warn_of_infinities(found)
         return found

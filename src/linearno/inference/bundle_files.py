@@ -33,7 +33,7 @@ from linearno.models import MODELS, rebuild_model
 from linearno.nn.protocol import fixed_grid, model_name, spec_of
 from linearno.ops import backend
 from linearno.training import Task
-from linearno.training.predict import predict_batch, probe_batch
+from linearno.training.predict import predict_batch, probe_sample
 from linearno.training.tasks import make_task
 
 FORMAT = 1
@@ -244,7 +244,7 @@ def require_rebuildable(parts: BundleParts, train: FieldData, points: int | None
             f"model {name!r} could not be loaded again from its saved weights: {reason}"
         ) from None
     device, found = parts.scaler.coords.mean.device, []
-    call = probe_batch(parts.task, train, device, points)
+    call = probe_sample(parts.task, train, device, points)
     for module in (model, copy.to(device)):
         training = module.training
         module.eval()

@@ -1,4 +1,4 @@
-"""From data and a model to a trained model: loss, schedule, step, fit, checkpoints, prediction."""
+"""From data and a model to a trained model: loss, optimiser, training step, checkpoints, prediction."""
 
 from linearno.training.config import TrainingConfig
 from linearno.training.fit import fit
@@ -6,6 +6,7 @@ from linearno.training.history import EpochRecord
 from linearno.training.interrupt import Interrupted
 from linearno.training.losses import LossConfig
 from linearno.training.predict import predict
+from linearno.training.setup import TrainingSetup
 from linearno.training.tasks import TASKS, Completion, Rollout, Task, Timed
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Task",
     "Timed",
     "TrainingConfig",
+    "TrainingSetup",
     "fit",
     "predict",
 ]

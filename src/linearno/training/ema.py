@@ -1,4 +1,4 @@
-"""Averaged weights."""
+"""Exponential moving average of the weights."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +8,13 @@ from torch import nn
 
 
 class Ema:
-    """w̄ ← d w̄ + (1 − d) w after every optimiser step, from the initial weights on.
+    """w̄ ← d w̄ + (1 − d) w after every optimiser step, starting from the initial weights.
 
-    Parameters only: buffers (running statistics) are averages already and stay the model's own.
+    Buffers (running statistics) are averages already and are left alone.
+
+    Args:
+        model: whose parameters are averaged.
+        decay: d, between 0 and 1.
     """
 
     def __init__(self, model: nn.Module, decay: float):
@@ -23,15 +27,15 @@ class Ema:
             self.weights[name].lerp_(weight, 1 - self.decay)
 
     @torch.no_grad()
-    def give_to(self, model: nn.Module) -> None:
+    def copy_to(self, model: nn.Module) -> None:
         for name, weight in model.named_parameters():
             weight.copy_(self.weights[name])
 
     @contextmanager
-    def lent_to(self, model: nn.Module) -> Iterator[None]:
-        """The model with averaged weights inside the block, and exactly its own again afterwards."""
+    def swapped_into(self, model: nn.Module) -> Iterator[None]:
+        """Give the model the averaged weights inside the block; its own are restored exactly."""
         own = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-        self.give_to(model)
+        self.copy_to(model)
         try:
             yield
         finally:

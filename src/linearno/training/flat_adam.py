@@ -1,5 +1,6 @@
-"""Adam and AdamW with weights, gradients and moments each in one piece of memory: a step is a few kernels."""
+"""Adam and AdamW with weights, gradients and moments in flat memory: a step is a few kernels."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -7,12 +8,51 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 
+def flat_refusal(parameters: Sequence[nn.Parameter]) -> str | None:
+    """Why `FlatAdam` cannot train these parameters; None if it can.
+
+    It moves each of them into flat float32 memory, which is wrong for weights of other types or devices,
+    weights that overlap or leave gaps in memory, and weights that share memory.
+    """
+    for weight in parameters:
+        if weight.dtype != torch.float32:
+            return f"weights are {weight.dtype}"
+        if weight.device != parameters[0].device:
+            return f"weights are on {weight.device} and {parameters[0].device}"
+        if weight.numel() and not _is_dense(weight):
+            return "weights overlap or leave gaps in memory"
+    ranges = sorted((weight.data_ptr(), weight.nbytes) for weight in parameters if weight.numel())
+    ends = (start + size for start, size in ranges)
+    if any(start < end for (start, _), end in zip(ranges[1:], ends, strict=False)):
+        return "weights share memory"
+    return None
+
+
+def _is_dense(weight: Tensor) -> bool:
+    """Whether the elements fill a contiguous range of memory, in any order of the axes."""
+    size = 1
+    for stride, length in sorted(zip(weight.stride(), weight.shape, strict=True)):
+        if length > 1 and stride != size:
+            return False
+        size *= length
+    return True
+
+
 class FlatAdam(Optimizer):
-    """PyTorch's Adam (L2 decay) or AdamW (decoupled) with the clipping of gradients inside.
+    """PyTorch's Adam (L2 decay) or AdamW (decoupled), with gradient clipping.
 
     What changes from step to step is read from a tensor, so a captured step follows the schedule. Parameters
-    that get no gradient are left alone, as PyTorch leaves them. The state has PyTorch's names and shapes: a
-    checkpoint of one can be loaded into the other.
+    without a gradient are skipped, as in PyTorch. The state has PyTorch's names and shapes: a checkpoint of
+    one optimiser can be loaded into the other.
+
+    Args:
+        parameters: for which `flat_refusal` is None.
+        lr: learning rate.
+        betas: decays of the moments.
+        weight_decay: decay of the weights.
+        decoupled: AdamW's decay instead of Adam's.
+        clip: largest norm of all gradients together; None: no clipping.
+        eps: added to the root of the second moment.
     """
 
     def __init__(
@@ -34,7 +74,7 @@ class FlatAdam(Optimizer):
         self._used: list[nn.Parameter] = []
 
     def prepare(self) -> None:
-        """Count a step and put its settings on the device: all of a step that a replay must not leave out."""
+        """Count a step and copy its settings to the device: the part of a step that runs on the host."""
         self._steps += 1
         count, group = int(self._steps), self.param_groups[0]
         beta1, beta2 = group["betas"]
@@ -54,7 +94,11 @@ class FlatAdam(Optimizer):
         if [id(weight) for weight in used] != [id(weight) for weight in self._used]:
             self._flatten(used)
         torch.cat(
-            [part for weight, gap in zip(used, self._gaps, strict=True) for part in (_line(weight), *gap)],
+            [
+                part
+                for weight, gap in zip(used, self._gaps, strict=True)
+                for part in (_flat_grad(weight), *gap)
+            ],
             out=self._grad,
         )
         self.norm = adam_step(
@@ -63,7 +107,7 @@ class FlatAdam(Optimizer):
         )  # fmt: skip
 
     def _flatten(self, used: list[nn.Parameter]) -> None:
-        """Move weights and moments into flat memory, each parameter a view of its own piece."""
+        """Move weights and moments into flat memory; each parameter becomes a view of it."""
         sizes = [-(-weight.numel() // 8) * 8 for weight in used]  # so that bf16 copies start at 16 bytes too
         flat = [torch.zeros(sum(sizes), device=used[0].device) for _ in range(4)]
         gaps = [size - weight.numel() for weight, size in zip(used, sizes, strict=True)]
@@ -74,10 +118,10 @@ class FlatAdam(Optimizer):
              for weight, piece in zip(used, kind.split(sizes), strict=True)]
             for kind in flat
         ]  # fmt: skip
-        for weight, place, first, second in zip(used, views[0], views[2], views[3], strict=True):
+        for weight, moved, first, second in zip(used, views[0], views[2], views[3], strict=True):
             moments = self.state.get(weight, {})
-            place.copy_(weight)
-            weight.data = place
+            moved.copy_(weight)
+            weight.data = moved
             if moments:
                 first.copy_(moments["exp_avg"])
                 second.copy_(moments["exp_avg_sq"])
@@ -86,7 +130,7 @@ class FlatAdam(Optimizer):
         self.layout += 1
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Also the state of PyTorch's own Adam."""
+        """Accepts the state of PyTorch's Adam as well."""
         super().load_state_dict(state_dict)
         counts = [float(moments["step"]) for moments in self.state.values()]
         self._steps.fill_(max(counts, default=0.0))
@@ -94,8 +138,8 @@ class FlatAdam(Optimizer):
         self.layout += 1
 
 
-def _line(weight: nn.Parameter) -> Tensor:
-    """The gradient as one line of numbers, in the order in which the weight lies in memory."""
+def _flat_grad(weight: nn.Parameter) -> Tensor:
+    """The gradient as a vector, in the memory order of the weight."""
     grad = weight.grad
     assert grad is not None
     if grad.stride() != weight.stride():

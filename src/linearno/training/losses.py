@@ -1,6 +1,6 @@
-"""What training minimises, in physical units. Axes: B batch, N points = R rows × L columns, C channels.
+"""Training losses, in physical units. Axes: B batch, N points = R rows × L columns, C channels.
 
-Of a packed batch (1, T, C) each of its `segments` is a sample.
+In a packed batch (1, T, C) each segment is a sample.
 """
 
 from typing import Annotated, Literal, Protocol, runtime_checkable
@@ -14,7 +14,9 @@ from torch.nn.functional import pad
 from linearno.core.config import Config
 from linearno.core.errors import UserError
 from linearno.data.benchmark import PerSample
+from linearno.data.field_data import FieldData
 from linearno.data.sample import Batch
+from linearno.data.scaler import Scaler
 from linearno.metrics.norms import mask_unknown, mean, per_sample, relative_l2
 from linearno.ops import is_sharded
 from linearno.ops.backend import takes_kernel
@@ -27,22 +29,23 @@ Spacing = Literal["1/s", "1/(s-1)"]
 
 @runtime_checkable
 class Loss(Protocol):
-    """From a prediction (B, N, C), or packed (1, T, C), and the batch that holds its truth, to one number."""
+    """From a prediction (B, N, C), or packed (1, T, C), and the batch with its targets to one number."""
 
     def __call__(self, prediction: Tensor, batch: Batch) -> Tensor: ...
 
 
 class LossConfig(Config):
-    """Relative L2, and on a 2-D grid the relative L2 of its derivatives with a weight; or the squared error.
+    """The training loss.
 
-    `kind`: `relative_l2`; `mse`, the mean over points and channels of the squared error; or `benchmark`, the
-    loss that the benchmark defines.
-    `spacing` is the step of the central differences on a side of s points: `1/s` is the published code's,
-    `1/(s-1)` the true distance of nodes that include both ends. A relative norm cancels it, so both give
-    the same loss.
-    `reduction` over the batch: `sum` is the published one; the gradient then grows with the batch.
-    `scaled`: fields are first divided by their deviation in the training data, so that a pressure of 100,000
-    and a speed of 10 count alike.
+    Args:
+        kind: "relative_l2"; "mse", the squared error averaged over points and channels; or "benchmark", the
+            loss that the benchmark defines.
+        gradient_weight: weight of the relative L2 error of the spatial derivatives, on a 2-D grid.
+        spacing: step of the central differences on a side of s points: "1/s" in the published code, "1/(s-1)"
+            the distance of nodes that include both ends. It cancels in the relative norm.
+        reduction: over the batch; "sum" is published, and its gradient grows with the batch.
+        scaled: divide each field by its deviation in the training data first, so that a pressure of 100,000
+            and a speed of 10 count alike.
     """
 
     kind: Literal["relative_l2", "mse", "benchmark"] = "relative_l2"
@@ -50,6 +53,21 @@ class LossConfig(Config):
     spacing: Spacing = "1/s"
     reduction: Literal["sum", "mean"] = "sum"
     scaled: bool = False
+
+
+def require_loss(config: LossConfig, grid: tuple[int, ...] | None, own: PerSample | None = None) -> None:
+    """Refuse a loss that these data cannot have; `own` is the benchmark's."""
+    if config.gradient_weight and (grid is None or len(grid) != 2):
+        raise UserError(
+            f"training.loss.gradient_weight={config.gradient_weight} needs data on a 2-D grid, "
+            f"these are on {'none' if grid is None else f'one of {len(grid)} dimensions'}; set it to 0"
+        )
+    if config.gradient_weight and config.kind != "relative_l2":
+        raise UserError(
+            f"training.loss.kind={config.kind} has no gradient term; set training.loss.gradient_weight=0"
+        )
+    if config.kind == "benchmark" and own is None:
+        raise UserError("training.loss.kind=benchmark: these data define no loss; use relative_l2 or mse")
 
 
 def make_loss(
@@ -60,28 +78,16 @@ def make_loss(
     partial: bool = False,
     own: PerSample | None = None,
 ) -> Loss:
-    """Σ_b relL2(p, y) + w Σ_b (relL2(∂x p, ∂x y) + relL2(∂y p, ∂y y)), or its mean over b; or so with MSE.
+    """Σ_b relL2(p, y) + w Σ_b (relL2(∂x p, ∂x y) + relL2(∂y p, ∂y y)), or its mean over b; or MSE.
 
     Args:
-        config: which loss.
-        grid: of the points, where they lie on one.
-        scale: what each channel is divided by first.
-        partial: whether a truth of NaN does not count.
+        config: which loss; see `require_loss`.
+        grid: of the points, if they form one.
+        scale: divisor of each channel.
+        partial: targets of NaN are unknown and do not count.
         own: the loss of the benchmark, one value per sample, for `kind="benchmark"`.
     """
-    weight = config.gradient_weight
-    if weight and (grid is None or len(grid) != 2):
-        raise UserError(
-            f"training.loss.gradient_weight={weight} needs data on a 2-D grid, "
-            f"these are on {'none' if grid is None else f'one of {len(grid)} dimensions'}; set it to 0"
-        )
-    if weight and config.kind != "relative_l2":
-        raise UserError(
-            f"training.loss.kind={config.kind} has no gradient term; set training.loss.gradient_weight=0"
-        )
-    if config.kind == "benchmark" and own is None:
-        raise UserError("training.loss.kind=benchmark: these data define no loss; use relative_l2 or mse")
-    plane = grid if weight else None
+    plane = grid if config.gradient_weight else None
 
     def errors_of(prediction: Points, truth: Points) -> Float[Tensor, "B"]:
         return _errors(prediction, truth, plane, config)
@@ -102,6 +108,14 @@ def make_loss(
     return loss
 
 
+def channel_scale(scaler: Scaler, data: FieldData) -> Float[Tensor, "C"]:
+    """The deviation of each channel; smaller for a channel known at few points, so that it counts as much."""
+    if not data.spec.masked_outputs:
+        return scaler.outputs.std
+    known = (~data.targets.isnan()).to(scaler.outputs.std).flatten(0, -2).mean(dim=0)
+    return scaler.outputs.std * known.sqrt()
+
+
 def _errors(
     prediction: Points, truth: Points, grid: tuple[int, ...] | None, config: LossConfig
 ) -> Float[Tensor, "B"]:
@@ -109,7 +123,7 @@ def _errors(
         return mean((prediction - truth).square().flatten(1))
     kinds = {prediction.dtype, truth.dtype}
     refusal = None if kinds == {torch.float32} else f"fields are {kinds}"
-    refusal = "points are spread over processes" if is_sharded() else refusal
+    refusal = "points are sharded over processes" if is_sharded() else refusal
     if not torch.compiler.is_compiling() and takes_kernel("loss", prediction, refusal):
         return FusedRelativeError.apply(
             prediction.contiguous(), truth.contiguous(), grid, config.gradient_weight
@@ -122,7 +136,7 @@ def _errors(
 
 
 def gradient_error(prediction: Grid, truth: Grid, spacing: Spacing) -> Float[Tensor, "B"]:
-    """relL2 of ∂x plus relL2 of ∂y, the prediction taken with its border ring set to zero."""
+    """relL2 of ∂x plus relL2 of ∂y; the border of the prediction is set to zero."""
     inside = pad(prediction[:, 1:-1, 1:-1], (0, 0, 1, 1, 1, 1))
     predicted, true = central_differences(inside, spacing), central_differences(truth, spacing)
     return relative_l2(predicted[0], true[0]) + relative_l2(predicted[1], true[1])

@@ -1,46 +1,38 @@
-"""Adam and AdamW as the config says, and their state as named tensors."""
+"""Optimiser and learning-rate schedule as the configuration says."""
 
-from collections.abc import Mapping
+import warnings
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
 from linearno.core.errors import UserError
 from linearno.ops.backend import takes_kernel
 from linearno.training.config import TrainingConfig
-from linearno.training.flat_adam import FlatAdam
+from linearno.training.flat_adam import FlatAdam, flat_refusal
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
-    """Over all parameters, few kernels a step: `FlatAdam` where it can run, else PyTorch's fused form."""
+    """Adam or AdamW over all parameters: `FlatAdam` if it applies, else PyTorch's fused form."""
     parameters = list(model.parameters())
     if not parameters:
         raise UserError(f"{type(model).__name__} has no parameters to train")
-    other = next((weight.dtype for weight in parameters if weight.dtype != torch.float32), None)
-    if takes_kernel("adam", parameters[0], None if other is None else f"weights are {other}"):
-        return FlatAdam(
-            model.parameters(),
-            lr=config.lr,
-            betas=config.betas,
-            weight_decay=config.weight_decay,
-            decoupled=config.optimizer == "adamw",
-            clip=config.clip,
-        )
-    kind = AdamW if config.optimizer == "adamw" else Adam
-    return kind(
-        parameters,
-        lr=config.lr,
-        betas=config.betas,
-        weight_decay=config.weight_decay,
-        fused=all(weight.is_floating_point() for weight in parameters),  # PyTorch has none for complex ones
-    )
+    decoupled = config.optimizer == "adamw"
+    settings: dict[str, Any] = {
+        "lr": config.lr,
+        "betas": config.betas,
+        "weight_decay": config.weight_decay,
+    }
+    if takes_kernel("adam", parameters[0], flat_refusal(parameters)):
+        return FlatAdam(parameters, **settings, decoupled=decoupled, clip=config.clip)
+    fused = all(weight.is_floating_point() for weight in parameters)  # PyTorch fuses no complex ones
+    return (AdamW if decoupled else Adam)(parameters, **settings, fused=fused)
 
 
 def apply_gradients(model: nn.Module, optimizer: Optimizer, clip: float | None) -> Float[Tensor, ""]:
-    """One step; returns the norm of all gradients, which are scaled down to `clip` where it is larger."""
+    """Take one step with gradients clipped to a total norm of `clip`; returns their norm before that."""
     if isinstance(optimizer, FlatAdam):
         optimizer.step()
         assert optimizer.norm is not None
@@ -53,21 +45,56 @@ def apply_gradients(model: nn.Module, optimizer: Optimizer, clip: float | None) 
     return norm.detach()
 
 
-def pack_optimizer(optimizer: Optimizer, names: list[str]) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-    """Moments and step counts as `kind/parameter`, and the groups' settings, which a schedule changes."""
-    state = optimizer.state_dict()
-    moments = state["state"].items()
-    tensors = {f"{kind}/{names[i]}": value for i, part in moments for kind, value in part.items()}
-    return tensors, state["param_groups"]
+class Schedule:
+    """PyTorch's learning-rate schedules, counted in optimiser steps or in epochs.
 
+    `onecycle` is published: the rate rises for 30 % of the run from lr / `start_factor` to lr, then falls to
+    1/10 000 of its start, both by a cosine, while the first beta goes 0.95 → 0.85 → 0.95. `cosine` falls to
+    zero.
 
-def load_optimizer(
-    optimizer: Optimizer, names: list[str], tensors: Mapping[str, Tensor], groups: list[dict[str, Any]]
-) -> None:
-    """The opposite of `pack_optimizer`, also after a trip through JSON."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        kind, name = key.split("/", 1)
-        state.setdefault(names.index(name), {})[kind] = value.clone()
-    groups = [group | {"betas": tuple(group["betas"])} for group in groups]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    Args:
+        optimizer: whose rate is set.
+        config: kind and length of the schedule.
+        steps_per_epoch: optimiser steps in an epoch.
+    """
+
+    def __init__(self, optimizer: Optimizer, config: TrainingConfig, steps_per_epoch: int):
+        self._every = config.schedule_every
+        total = config.epochs * (steps_per_epoch if self._every == "step" else 1)
+        self._inner: LRScheduler | None = None
+        if config.schedule == "onecycle":
+            self._inner = OneCycleLR(
+                optimizer, max_lr=config.lr, total_steps=total, div_factor=config.start_factor
+            )
+        elif config.schedule == "cosine":
+            self._inner = CosineAnnealingLR(optimizer, T_max=total, eta_min=0)
+
+    def after_step(self) -> None:
+        if self._inner and self._every == "step":
+            self._inner.step()
+
+    def after_epoch(self) -> None:
+        if self._inner and self._every == "epoch":
+            self._inner.step()
+
+    def state(self) -> dict[str, Any]:
+        """Plain numbers and text, which JSON keeps exactly."""
+        return self._inner.state_dict() if self._inner else {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`; from {"moved_to": k} at step k of a schedule of another length."""
+        if self._inner and "moved_to" in state:
+            self._move_to(self._inner, state["moved_to"])
+        elif self._inner:
+            self._inner.load_state_dict(state)
+
+    def _move_to(self, inner: LRScheduler, step: int) -> None:
+        inner.last_epoch = step
+        inner._step_count = step + 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch expects these to be called by `step`
+            closed_form = getattr(inner, "_get_closed_form_lr", None)
+            rates = inner.get_lr() if closed_form is None else closed_form()  # OneCycleLR also sets the betas
+        for group, rate in zip(inner.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        inner._last_lr = list(rates)

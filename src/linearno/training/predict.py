@@ -1,4 +1,8 @@
-"""From a sample to the model's answer in physical units. Axes: S samples, B batch, N points, C channels."""
+"""Predictions in physical units, and their errors. Axes: S samples, B batch, N points, C channels."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -6,34 +10,38 @@ from torch import Tensor, nn
 
 from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.core.errors import UserError
-from linearno.data.benchmark import PerSample
+from linearno.data.benchmark import PerSample, Splits, relative_l2
 from linearno.data.field_data import FieldData
 from linearno.data.point_sampling import points_and_surface
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
 from linearno.metrics.norms import mask_unknown
 from linearno.nn.protocol import GRID_NEED, model_name, needs_of
-from linearno.training.tasks import IN_TEST, Ask, Task
+from linearno.training.tasks import TEST_STREAM, Predictor, Task
 
 
 def predict_batch(
     model: nn.Module, scaler: Scaler, batch: Batch, precision: Precision
 ) -> Float[Tensor, "B N C"]:
-    """Encode, predict, decode: the fields that the model gives for a batch on its own device.
+    """Encode, predict, decode: the model's prediction for a batch on its device, in physical units.
 
-    bf16 ends with the network: the result has the targets' type, and so has any loss computed from it.
+    bf16 ends with the network: the result, and so any loss computed from it, has the type of the targets.
     """
     with autocast(precision, batch.targets.device):
-        coords, inputs = scaler.coords.encode(batch.coords), scaler.encode_inputs(batch.inputs)
-        encoded = model(coords, inputs, **call_arguments(model, scaler, batch))
+        arguments, keywords = model_call(model, scaler, batch)
+        encoded = model(*arguments, **keywords)
     return scaler.outputs.decode(encoded.to(batch.targets.dtype))
 
 
-def call_arguments(model: nn.Module, scaler: Scaler, batch: Batch) -> dict[str, Tensor]:
-    """Keyword arguments of the model for a batch: what it needs, and the segments of packed meshes.
+def model_call(
+    model: nn.Module, scaler: Scaler, batch: Batch
+) -> tuple[tuple[Tensor, Tensor | None], dict[str, Tensor]]:
+    """Scaled coordinates and inputs, and the keyword arguments of the model for a batch.
 
-    A module that is not registered gets what the task provides.
+    Keywords are what the model `needs`, and the segments of a packed batch. A module that is not registered
+    gets what the task provides.
     """
+    fields = scaler.coords.encode(batch.coords), scaler.encode_inputs(batch.inputs)
     known: dict[str, Tensor | None] = {
         "time": batch.time,
         "positions": batch.aux.get("positions", batch.coords),
@@ -42,14 +50,11 @@ def call_arguments(model: nn.Module, scaler: Scaler, batch: Batch) -> dict[str, 
         **batch.aux,
     }
     needs = needs_of(model)
-    if needs is None:
-        given = {name: part for name in ("time", "points") if (part := known[name]) is not None}
-    else:
-        needed = [name for name in needs if name != GRID_NEED]
-        given = {name: part for name in needed if (part := known.get(name)) is not None}
-        if missing := [name for name in needed if name not in given]:
-            raise UserError(f"model {model_name(model)!r} needs {missing[0]}, which this batch does not hold")
-    return given if batch.segments is None else {**given, "segments": batch.segments}
+    names = ("time", "points") if needs is None else [name for name in needs if name != GRID_NEED]
+    given = {name: part for name in names if (part := known.get(name)) is not None}
+    if needs is not None and (missing := [name for name in names if name not in given]):
+        raise UserError(f"model {model_name(model)!r} needs {missing[0]}, which this batch does not hold")
+    return fields, given if batch.segments is None else {**given, "segments": batch.segments}
 
 
 @torch.no_grad()
@@ -63,42 +68,56 @@ def predict(
     precision: Precision = "fp32",
     task: Task | None = None,
     seed: int = 0,
-    ask: Ask | None = None,
+    predictor: Predictor | None = None,
 ) -> Float[Tensor, "*form C"]:
-    """The model's answer for every sample of `data`, on the CPU; the model keeps its training mode.
+    """The prediction for every sample of `data`, on the CPU: (S, N, C), or (T, C) for packed data.
 
-    It has the form of the targets: (S, N, C), or (T, C) where the data are packed. What a task draws for a
-    batch depends on `seed` and the batch's place in the data. Another way to `ask` the model takes batches
-    where the data are, and carries them itself.
+    Args:
+        model: predicts in evaluation mode; its mode is restored.
+        scaler: between physical units and what the model sees.
+        data: samples; their targets are not used.
+        batch: samples per model call.
+        device: where the model is.
+        precision: of the model call.
+        task: how samples become model calls.
+        seed: of what the task draws for each batch.
+        predictor: replaces the model call. It takes batches on the device of the data.
     """
     task = task or Task()
-    task.require_packed(data)
-
-    def ask_at_once(batch: Batch) -> Tensor:
-        return predict_batch(model, scaler, batch, precision)
-
-    def of_part(place: int, index: Tensor) -> Tensor:
-        drawn = evaluation_draw(task, data.coords.shape[-2], seed, place)
-        batch = data.batch(index).to(device if ask is None else data.targets.device)
-        drawn = None if drawn is None else drawn.to(batch.targets.device)
-        return task.test(ask or ask_at_once, batch, drawn).cpu()
-
+    where = device if predictor is None else data.targets.device
+    predictor = predictor or partial(predict_batch, model, scaler, precision=precision)
     set_matmul_precision(precision)
     training = model.training
     model.eval()
     try:
-        place = data.targets.device if data.offsets is None else "cpu"
-        parts = torch.arange(len(data), device=place).split(batch)
-        answers = [of_part(place, index) for place, index in enumerate(parts)]
-        return torch.cat(answers) if data.offsets is None else torch.cat(answers, dim=1)[0]
+        indices = torch.arange(len(data), device=data.targets.device if data.offsets is None else "cpu")
+        predictions = []
+        for number, index in enumerate(indices.split(batch)):
+            drawn = evaluation_draw(task, data.coords.shape[-2], seed, number)
+            drawn = None if drawn is None else drawn.to(where)
+            predictions.append(task.predict(predictor, data.batch(index).to(where), drawn).cpu())
+        return torch.cat(predictions) if data.offsets is None else torch.cat(predictions, dim=1)[0]
     finally:
         model.train(training)
+
+
+def evaluation_draw(task: Task, points: int, seed: int, number: int) -> Tensor | None:
+    """The draw for batch `number` of a test: the same in every evaluation."""
+    return task.draw(points, seed, TEST_STREAM, number)
+
+
+def probe_sample(task: Task, data: FieldData, device: torch.device, points: int | None = None) -> Batch:
+    """One model call for the first sample of `data`, or for its first `points` points."""
+    kept = None if points is None else [torch.arange(min(points, points_and_surface(data, 0)[0]))]
+    batch = data.batch(torch.zeros(1, dtype=torch.int64), kept).to(device)
+    drawn = task.draw(batch.coords.shape[-2], 0)
+    return task.probe_batch(batch, None if drawn is None else drawn.to(device))
 
 
 def sample_errors(
     metric: PerSample, prediction: Float[Tensor, "*form C"], data: FieldData
 ) -> Float[Tensor, "S"]:
-    """The error of each sample of `data`, for a prediction of all of them as `predict` gives it."""
+    """The error of each sample of `data`, given the `predict`ion of all of them."""
     batch = data.everything().to(prediction.device)
     prediction = prediction if data.offsets is None else prediction[None]
     if data.spec.masked_outputs:
@@ -113,14 +132,38 @@ def sample_errors(
     return errors
 
 
-def probe_batch(task: Task, data: FieldData, device: torch.device, points: int | None = None) -> Batch:
-    """What one call of the model sees of the first sample of `data`, or of its first `points` points."""
-    kept = None if points is None else [torch.arange(min(points, points_and_surface(data, 0)[0]))]
-    batch = data.batch(torch.zeros(1, dtype=torch.int64), kept).to(device)
-    drawn = task.draw(batch.coords.shape[-2], 0)
-    return task.call(batch, None if drawn is None else drawn.to(device))
+def error_summary(errors: Tensor) -> dict[str, Any]:
+    """Mean, median, standard deviation and maximum over the samples."""
+    return {
+        "mean": errors.mean().item(),
+        "median": errors.median().item(),
+        "std": errors.std(correction=0).item(),
+        "max": errors.max().item(),
+        "unit": "dimensionless",
+    }
 
 
-def evaluation_draw(task: Task, points: int, seed: int, place: int) -> Tensor | None:
-    """What is drawn for one batch of a test: the same whenever it is asked."""
-    return task.draw(points, seed, IN_TEST, place)
+def errors_by_field(task: Task, predictions: Tensor, splits: Splits) -> dict[str, Any]:
+    """The relative L2 error of each output field, if there are several: their joint norm hides small ones."""
+    spec, found = splits.test.spec, {}
+    if task.frame is not None or len(spec.fields) < 2:
+        return {}
+    for name, channels in spec.fields.items():
+        own = [spec.outputs.index(channel) for channel in channels]
+        train, test = (replace(part, targets=part.targets[..., own]) for part in (splits.train, splits.test))
+        errors = sample_errors(relative_l2, predictions[..., own], test)
+        finite = errors[errors.isfinite()]
+        if len(finite):
+            mean = mean_field_error(Splits(train, test, splits.source))
+            found[name] = {**error_summary(finite), "mean_field": mean}
+    return {"relative_l2_by_field": found}
+
+
+def mean_field_error(splits: Splits, metric: PerSample = relative_l2) -> float:
+    """The error of a trivial prediction: the mean of the training targets, for every sample.
+
+    Meshes of different sizes have no mean field; for them it is the mean of each channel over all points.
+    """
+    targets = splits.train.targets
+    mean = targets.nanmean(dim=0) if splits.train.spec.masked_outputs else targets.mean(dim=0)
+    return sample_errors(metric, mean.expand_as(splits.test.targets), splits.test).mean().item()

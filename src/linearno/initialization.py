@@ -1,0 +1,112 @@
+"""From data and a configuration to an untrained surrogate, with every check passed."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from linearno.core.errors import UserError
+from linearno.data import DATASETS, DataConfig, FieldData, FieldSpec, Scaler, Splits
+from linearno.data.availability import how_to_generate
+from linearno.data.generation.card import verify_hashes
+from linearno.inference.bundle import Bundle, load
+from linearno.inference.bundle_files import require_rebuildable
+from linearno.models import build_model
+from linearno.run_config import RunConfig
+from linearno.training import Task, TrainingConfig, TrainingSetup
+from linearno.training.setup import require_values, split_validation
+
+MAX_LISTED_WEIGHTS = 5
+
+log = logging.getLogger(__name__)
+
+
+def open_splits(config: DataConfig) -> Splits:
+    """Load both splits. Generated sets must match the hashes on their card."""
+    splits = DATASETS[config.name].open(config)
+    for part in (splits.train, splits.test):
+        part.check()
+    if splits.source.startswith("generated"):
+        verify_hashes(config.root, how=how_to_generate(config.name, config.root))
+    log.info("data: %s", splits.source)
+    return splits
+
+
+def untrained(config: RunConfig, splits: Splits) -> tuple[Bundle, TrainingSetup]:
+    """The surrogate of a run with its initial weights, and the setup to train it."""
+    bundle, setup = initialize(
+        lambda spec: build_model(config.model, spec),
+        splits.train,
+        config.training,
+        task=config.task,
+        seed=config.seed,
+        recipe=config.recipe,
+        init_from=config.init_from,
+        metric=next(iter(config.metrics.values())),
+        loss=config.benchmark.loss,
+    )
+    require_rebuildable(bundle, splits.train, config.training.points)
+    for name, metric in config.metrics.items():
+        require_values(f"metric {name}", metric, splits.train)
+    return bundle, setup
+
+
+def initialize(
+    build: Callable[[FieldSpec], nn.Module],
+    data: FieldData,
+    config: TrainingConfig,
+    *,
+    task: Task,
+    seed: int,
+    recipe: str,
+    init_from: str | None = None,
+    **judged_by: Any,
+) -> tuple[Bundle, TrainingSetup]:
+    """Hold out validation samples, fit the scaler on the others, build the model, and check the whole.
+
+    Args:
+        build: from the fields of one model call to the model.
+        data: training and validation samples.
+        config: optimiser, schedule, loss and protocol.
+        task: how samples become model calls.
+        seed: of the initial weights, the split and everything drawn.
+        recipe: name of the recipe.
+        init_from: run folder whose weights the model starts from.
+        judged_by: `metric` and `loss` of the `TrainingSetup`.
+    """
+    torch.manual_seed(seed)
+    task.require_packed(data)
+    train, validation = split_validation(data, config.validation, seed)
+    spec = task.spec(data.spec)
+    scaler = Scaler.fit(spec, task.scaling_batch(train.everything(), spec))
+    coords = data.coords if data.shared else None
+    model, precision = build(spec), config.eval_precision
+    bundle = Bundle(model, scaler, data.spec, coords, recipe, seed, precision, task, data.shared_aux)
+    if init_from is not None:
+        warm_start(bundle, Path(init_from))
+    setup = TrainingSetup(model, scaler, train, config, validation, task, seed, **judged_by)
+    setup.check()
+    return bundle, setup
+
+
+def warm_start(bundle: Bundle, folder: Path) -> None:
+    """Load the weights of another run that have the same name and shape.
+
+    Its scaling is kept if both runs have the same fields, since the weights were trained with it.
+    """
+    source = load(folder)
+    theirs, ours = source.model.state_dict(), bundle.model.state_dict()
+    taken = {name: theirs[name] for name in ours if name in theirs and theirs[name].shape == ours[name].shape}
+    if not taken:
+        raise UserError(f"init_from={folder}: none of its weights has a name and shape of this model")
+    bundle.model.load_state_dict(ours | taken)
+    log.info("init_from: %d of %d tensors come from %s", len(taken), len(ours), folder)
+    for name in sorted(ours.keys() - taken.keys())[:MAX_LISTED_WEIGHTS]:
+        log.info("init_from: %s starts afresh", name)
+    parts = ("coords", "inputs", "outputs", "standardised")
+    if all(getattr(source.asked, part) == getattr(bundle.asked, part) for part in parts):
+        bundle.scaler.load_state_dict(source.scaler.state_dict())
+        log.info("init_from: the scaling of %s is kept", folder)

@@ -1,0 +1,87 @@
+"""The folder of a run: its configuration and lock, more epochs, and its results.
+
+config.yaml, metrics.json, per_sample.csv, history.jsonl, model.safetensors + model.json, checkpoint/,
+figures/
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from linearno.core.atomic_io import folder_lock, writable_folder, write_json, write_text
+from linearno.core.config import first_difference, read_yaml, read_yaml_values, write_yaml
+from linearno.core.errors import UserError, require
+from linearno.run_config import RunConfig, config_fingerprint
+from linearno.training import parallel
+from linearno.training.checkpoint import Checkpoints
+from linearno.training.history import read_history
+
+IN_TRAINING = "another process is training in {root}; wait, or choose another --out"
+NO_RUN = "give a run folder, as `linearno train` writes it"
+
+
+def open_run(folder: Path) -> RunConfig:
+    """The configuration of a run folder."""
+    require(folder, how=NO_RUN)
+    return read_yaml(require(folder / "config.yaml", how=NO_RUN), RunConfig)
+
+
+def refuse_another_run(folder: Path, config: RunConfig) -> None:
+    """Refuse a folder that holds a run of another configuration."""
+    path = folder / "config.yaml"
+    if path.exists() and (stored := read_yaml(path, RunConfig)) != config:
+        what = first_difference(stored.model_dump(mode="json"), config.model_dump(mode="json"))
+        raise UserError(
+            f"{folder} holds a run of another configuration ({what}); choose another --out or remove it"
+        )
+
+
+@contextmanager
+def locked_folder(folder: Path, config: RunConfig) -> Iterator[str]:
+    """Lock the run folder and write its configuration, in the main process; yields its fingerprint.
+
+    The fingerprint is that of the stored configuration, with the fields of the version that wrote it.
+    """
+    path = folder / "config.yaml"
+    stored = config_fingerprint(read_yaml_values(path)) if path.exists() else config.fingerprint
+    if not parallel.is_main_process():
+        yield stored
+        return
+    with folder_lock(writable_folder(folder), busy=IN_TRAINING):
+        refuse_another_run(folder, config)  # again: another process may have written it meanwhile
+        if not path.exists():
+            write_yaml(path, config)
+        yield stored
+
+
+def extend_run(folder: Path, epochs: int) -> RunConfig:
+    """Prepare a finished run for more epochs; the configuration to continue it with.
+
+    Weights, optimiser state and history are kept. The schedule continues at the same step of the longer one:
+    with `schedule=constant` the result equals that of an uninterrupted run.
+    """
+    config = open_run(folder)
+    done = len(read_history(folder / "history.jsonl"))
+    if done < config.training.epochs:
+        raise UserError(
+            f"{folder} has done {done} of {config.training.epochs} epochs: finish it with "
+            f"`linearno train {folder}` before it gets more"
+        )
+    training = config.training.model_copy(update={"epochs": config.training.epochs + epochs})
+    longer = config.model_copy(update={"training": training})
+    stored = read_yaml_values(folder / "config.yaml")
+    checkpoints = Checkpoints(folder / "checkpoint", config_fingerprint(stored), config.checkpoint_settings)
+    checkpoints.extend(longer.fingerprint, longer.checkpoint_settings)
+    write_yaml(folder / "config.yaml", longer)
+    return longer
+
+
+def write_results(folder: Path, metrics: Mapping[str, Any], errors: Mapping[str, Tensor]) -> None:
+    """Write metrics.json, and per_sample.csv with the errors of each sample by metric."""
+    write_json(folder / "metrics.json", metrics)
+    rows = zip(*(values.tolist() for values in errors.values()), strict=True)
+    lines = [",".join([str(i), *(f"{error:.9g}" for error in row)]) + "\n" for i, row in enumerate(rows)]
+    write_text(folder / "per_sample.csv", ",".join(["sample", *errors]) + "\n" + "".join(lines))
