@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from linearno.core.device import device_name
 from linearno.core.errors import UserError
@@ -13,7 +12,6 @@ from linearno.data import FieldData, Splits, relative_l2
 from linearno.example_predictions import write_examples
 from linearno.inference.bundle import Bundle
 from linearno.initialization import open_splits, untrained
-from linearno.metrics import norms
 from linearno.metrics.cost import count_flops
 from linearno.ops import backend
 from linearno.run_config import RunConfig
@@ -21,14 +19,7 @@ from linearno.run_folder import locked_folder, refuse_another_run, write_results
 from linearno.training import TrainingConfig, fit, parallel
 from linearno.training.fit import OnEpoch
 from linearno.training.history import read_history
-from linearno.training.predict import (
-    error_summary,
-    errors_by_field,
-    mean_field_error,
-    model_call,
-    probe_sample,
-    sample_errors,
-)
+from linearno.training.predict import model_call, probe_sample, score
 
 
 def run(
@@ -64,16 +55,14 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
     began = time.perf_counter()
     predictions = bundle.answer(test, batch=batch)
     seconds = time.perf_counter() - began
-    errors = {name: sample_errors(metric, predictions, test) for name, metric in metrics.items()}
+    errors, scores = score(predictions, splits, metrics, bundle.task)
+    first = next(iter(metrics))
     results = {
         "split": "test",
         "samples": len(test),
-        "metric": next(iter(metrics)),
-        **{name: error_summary(values) for name, values in errors.items()},
-        **_errors_by_frame(bundle.task.frame, predictions, test.targets),
-        **errors_by_field(bundle.task, predictions, splits),
+        "metric": first,
+        **scores,
         "summaries": {name: float(of(predictions, test)) for name, of in config.benchmark.summaries.items()},
-        "mean_field": {name: mean_field_error(splits, metric) for name, metric in metrics.items()},
         "parameters": sum(weight.numel() for weight in bundle.model.parameters()),
         "flops": _flops(bundle, test),
         "seconds": {
@@ -88,18 +77,9 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
     }
     if parallel.is_main_process():
         write_results(folder, results, errors)
-        write_examples(
-            folder / "figures" / "cases.npz", bundle, test, predictions, next(iter(errors.values())), batch
-        )
+        examples = folder / "figures" / "cases.npz"
+        write_examples(examples, bundle, test, predictions, errors[first], batch)
     return results
-
-
-def _errors_by_frame(channels: int | None, predictions: Tensor, targets: Tensor) -> dict[str, Any]:
-    """The mean error of each frame in order of time, if the outputs are frames of so many channels."""
-    if channels is None:
-        return {}
-    frames = zip(predictions.split(channels, -1), targets.split(channels, -1), strict=True)
-    return {"relative_l2_by_frame": [norms.relative_l2(*pair).mean().item() for pair in frames]}
 
 
 def _flops(bundle: Bundle, test: FieldData) -> int:

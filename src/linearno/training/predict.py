@@ -1,5 +1,6 @@
 """Predictions in physical units, and their errors. Axes: S samples, B batch, N points, C channels."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from linearno.data.field_data import FieldData
 from linearno.data.point_sampling import points_and_surface
 from linearno.data.sample import Batch
 from linearno.data.scaler import Scaler
-from linearno.metrics.norms import mask_unknown
+from linearno.metrics import norms
 from linearno.nn.protocol import GRID_NEED, model_name, needs_of
 from linearno.training.tasks import TEST_STREAM, Predictor, Task
 
@@ -121,7 +122,7 @@ def sample_errors(
     batch = data.everything().to(prediction.device)
     prediction = prediction if data.offsets is None else prediction[None]
     if data.spec.masked_outputs:
-        prediction, truth = mask_unknown(prediction, batch.targets)
+        prediction, truth = norms.mask_unknown(prediction, batch.targets)
         batch = batch._replace(targets=truth)
     errors = metric(prediction, batch)
     if errors.shape != (len(data),):
@@ -132,8 +133,27 @@ def sample_errors(
     return errors
 
 
-def error_summary(errors: Tensor) -> dict[str, Any]:
-    """Mean, median, standard deviation and maximum over the samples."""
+def score(
+    predictions: Float[Tensor, "*form C"], splits: Splits, metrics: Mapping[str, PerSample], task: Task
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Errors of each test sample by metric, and their summaries: overall, by frame, by field.
+
+    `mean_field` is the error of a trivial prediction, the mean of the training targets.
+    """
+    errors = {name: sample_errors(metric, predictions, splits.test) for name, metric in metrics.items()}
+    summaries: dict[str, Any] = {name: _summary(values) for name, values in errors.items()}
+    if task.frame is not None:
+        frames = zip(
+            predictions.split(task.frame, -1), splits.test.targets.split(task.frame, -1), strict=True
+        )
+        summaries["relative_l2_by_frame"] = [norms.relative_l2(*pair).mean().item() for pair in frames]
+    elif len(splits.test.spec.fields) > 1:  # the joint norm hides errors of fields with small values
+        summaries["relative_l2_by_field"] = _errors_by_field(predictions, splits)
+    mean_field = {name: mean_field_error(splits, metric) for name, metric in metrics.items()}
+    return errors, summaries | {"mean_field": mean_field}
+
+
+def _summary(errors: Tensor) -> dict[str, Any]:
     return {
         "mean": errors.mean().item(),
         "median": errors.median().item(),
@@ -143,11 +163,9 @@ def error_summary(errors: Tensor) -> dict[str, Any]:
     }
 
 
-def errors_by_field(task: Task, predictions: Tensor, splits: Splits) -> dict[str, Any]:
-    """The relative L2 error of each output field, if there are several: their joint norm hides small ones."""
+def _errors_by_field(predictions: Tensor, splits: Splits) -> dict[str, Any]:
+    """The relative L2 error of each output field; without fields that are zero everywhere."""
     spec, found = splits.test.spec, {}
-    if task.frame is not None or len(spec.fields) < 2:
-        return {}
     for name, channels in spec.fields.items():
         own = [spec.outputs.index(channel) for channel in channels]
         train, test = (replace(part, targets=part.targets[..., own]) for part in (splits.train, splits.test))
@@ -155,12 +173,12 @@ def errors_by_field(task: Task, predictions: Tensor, splits: Splits) -> dict[str
         finite = errors[errors.isfinite()]
         if len(finite):
             mean = mean_field_error(Splits(train, test, splits.source))
-            found[name] = {**error_summary(finite), "mean_field": mean}
-    return {"relative_l2_by_field": found}
+            found[name] = {**_summary(finite), "mean_field": mean}
+    return found
 
 
 def mean_field_error(splits: Splits, metric: PerSample = relative_l2) -> float:
-    """The error of a trivial prediction: the mean of the training targets, for every sample.
+    """The error of predicting the mean of the training targets for every sample.
 
     Meshes of different sizes have no mean field; for them it is the mean of each channel over all points.
     """
