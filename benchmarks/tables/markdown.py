@@ -15,21 +15,21 @@ TITLES = {
 TABLES: dict[str, Writer] = {}
 
 
-def table(name: str, prefix: str, *, command: str, others: bool = False) -> Callable[[Writer], Writer]:
+def table(name: str, prefix: str, *, command: str | None, others: bool = False) -> Callable[[Writer], Writer]:
     """Register the writer of the table between `<!-- name -->` and `<!-- /name -->`.
 
     Args:
         name: of the marker.
         prefix: the writer gets the records below it, by the rest of their ids; a record whose whole id is
             the prefix has the name "".
-        command: named instead of the table if there are none.
+        command: named instead of the table if there are none; None if the table needs no records.
         others: the writer gets all records, by their whole ids.
     """
 
     def register(write: Writer) -> Writer:
         def written(records: Records) -> str:
             found = below(records, prefix)
-            if not found:
+            if not found and command is not None:
                 return f"Not yet measured: `{command}` does it."
             return write(records if others else found)
 

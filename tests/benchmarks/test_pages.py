@@ -101,8 +101,23 @@ def test_a_record_of_a_changed_tree_and_a_set_of_another_scheme_are_told(records
     assert "Plasticity at resolution 11, scheme fine: 3 samples" in TABLES["generation"]({made.id: made})
 
 
-def test_every_table_without_a_record_says_so():
-    assert all(write({}).startswith("Not yet measured") for write in TABLES.values())
+def test_every_table_of_records_says_when_there_is_none():
+    measured = {name: write for name, write in TABLES.items() if name not in ("models", "benchmarks")}
+    assert all(write({}).startswith("Not yet measured") for write in measured.values())
+
+
+def test_the_table_of_models_shows_which_train_on_which_benchmark():
+    head, _, *rows = TABLES["models"]({}).partition("\n\n")[0].splitlines()
+    benchmarks = [cell.strip() for cell in head.split("|")[2:-1]]
+    cells = {row.split("`")[1]: [cell.strip() for cell in row.split("|")[2:-1]] for row in rows}
+    found = {model: dict(zip(benchmarks, marks, strict=True)) for model, marks in cells.items()}
+    assert found["linearno"]["Darcy"] == "●"
+    assert found["linearno"]["Burgers"] == ""  # needs a model that predicts at other points
+    assert found["cross-linearno"] == {name: "●" if name == "Burgers" else "" for name in benchmarks}
+    rows = {row.split("`")[1]: row for row in TABLES["benchmarks"]({}).splitlines() if "`" in row}
+    assert "**linearno**" in rows["darcy"]
+    assert "fno" not in rows["burgers"]
+    assert (found["fno"]["Darcy"] != "", found["fno"]["Elasticity"]) == (True, "")  # which has no grid
 
 
 def test_pages_are_filled_once_and_then_left_alone(project, records):

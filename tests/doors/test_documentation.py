@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from linearno.core.version import VERSION
 from linearno.data import DATASETS
 from linearno.models import MODELS
 from tests.commands import linearno
@@ -102,13 +103,18 @@ def test_blocks_of_the_page_on_python_run(workplace):
     assert names["metrics"]["split"] == "test"
 
 
-def test_blocks_of_the_readme_on_fit_and_a_model_of_your_own_run(workplace):
-    fit, model = (
-        text for language, text in blocks("README.md") if "linearno.fit(" in text or "@linearno.model" in text
-    )
-    names = {"xy": torch.rand(9, 2), "points": torch.rand(4, 2)}
-    names |= {name: torch.rand(2, 9, 1) for name in ("a", "u", "a_new")} | {"a_there": torch.rand(2, 4, 1)}
-    exec(fit, names)
-    assert names["u_there"].shape == (2, 4, 1)
+def test_the_quickstart_and_the_model_of_the_readme_run(workplace):
+    quickstart, model = (text for language, text in blocks("README.md") if language == "python")
+    assert len([line for line in quickstart.splitlines() if line]) == 12
+    names = {}
+    exec(quickstart.replace("220", "24").replace("200", "20"), names)
+    assert names["surrogate"].predict(names["a"][20:]).shape == (4, 441, 1)
     Path("mynet.py").write_text(model)
     run_command(["linearno", "train", "darcy/my-net", "--import", "mynet.py", "--set", "model.width=64"])
+
+
+def test_the_readme_is_short_and_names_the_version():
+    readme, citation = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CITATION.cff"))
+    assert len(readme.splitlines()) < 150
+    assert f"version = {{{VERSION}}}" in readme
+    assert f"version: {VERSION}\n" in citation

@@ -232,9 +232,9 @@ def test_each_field_has_a_name_of_its_own_that_python_can_say():
     assert [port.name for port in gives] == ["a_b", "a_b_", "ü"]
 
 
-def test_the_three_lines_of_the_readme_load_and_ask_a_run(tiny_run):
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    block = readme[readme.index("import torch, linearno") :].partition("```")[0]
+def test_the_three_lines_of_the_page_on_export_load_a_run_and_predict(tiny_run):
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "export.md").read_text()
+    block = page[page.index("import torch, linearno") :].partition("```")[0]
     assert len([line for line in block.splitlines() if line]) == 3
     space: dict = {}
     exec(block.replace("runs/darcy-linearno", str(tiny_run)).replace("85 * 85", "9 * 9"), space)
