@@ -15,6 +15,7 @@ from linearno.core.atomic_io import folder_lock, writable_folder
 from linearno.core.device import resolve_device
 from linearno.core.errors import UserError
 from linearno.data import Batch, FieldData, FieldSpec
+from linearno.data.sample import RENAMED_FIELDS
 from linearno.inference.bundle import Bundle, as_tensor
 from linearno.inference.bundle_files import require_rebuildable
 from linearno.initialization import initialize
@@ -26,6 +27,8 @@ from linearno.training import fit as training_fit
 AXES = ("x", "y", "z")
 BUSY = "another process is training in {root}; wait, or choose another folder"
 DEFAULTS: dict[str, Any] = {"epochs": 100, "loss": {"scaled": True}}
+FORMER_NAMES = {new: former for former, new in RENAMED_FIELDS.items()}
+ADDED_DEFAULTS = {"warmup": 0.3, "decay": 0.5, "decay_epochs": 100}  # settings of later versions
 PARTS = ("coords", "inputs", "targets", "surface")
 
 Arrays = Mapping[str, "np.ndarray | Tensor | None"]
@@ -168,10 +171,21 @@ def _spec(parts: Mapping[str, Tensor], grid: tuple[int, ...] | None) -> FieldSpe
 
 
 def _fingerprint(setup: TrainingSetup, data: FieldData) -> str:
-    """Identifies model, data and settings: a folder of another run is not resumed."""
+    """Identifies model, data and settings: a folder of another run is not resumed.
+
+    Settings have the names that they had when runs were first saved, so that stopped runs of earlier versions
+    resume.
+    """
     digest = hashlib.sha256()
-    settings = [spec_of(setup.model).config, setup.config, setup.task, data.spec]
-    digest.update(json.dumps([part.model_dump(mode="json") for part in settings] + [setup.seed]).encode())
+    settings = [
+        {
+            FORMER_NAMES.get(name, name): value
+            for name, value in part.model_dump(mode="json").items()
+            if (name, value) not in ADDED_DEFAULTS.items()
+        }
+        for part in (spec_of(setup.model).config, setup.config, setup.task, data.spec)
+    ]
+    digest.update(json.dumps([*settings, setup.seed]).encode())
     parts = (data.coords, data.inputs, data.targets, data.offsets, data.surface, *data.aux.values())
     for part in (*parts, *setup.model.state_dict().values()):
         plain = None if part is None else part.detach().cpu().contiguous().flatten().view(torch.uint8)

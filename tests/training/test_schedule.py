@@ -66,7 +66,22 @@ def test_constant_stays(model):
     assert set(islice(rates(optimizer, Schedule(optimizer, config, 3), 3), 6)) == {(1e-3, 0.9)}
 
 
-@pytest.mark.parametrize("kind", ["onecycle", "cosine", "constant"])
+def test_onecycle_rises_for_the_given_part_of_the_run(model):
+    config = TrainingConfig(epochs=10, warmup=0.1)
+    optimizer = make_optimizer(model, config)
+    ours = [lr for lr, _ in islice(rates(optimizer, Schedule(optimizer, config, 10), 10), 100)]
+    assert ours.index(max(ours)) == 9  # PyTorch counts steps from 0 and ends the rise at 0.1 · 100 − 1
+
+
+@pytest.mark.parametrize("every", ["step", "epoch"])
+def test_step_falls_by_a_factor_every_so_many_epochs(model, every):
+    config = TrainingConfig(schedule="step", schedule_every=every, epochs=7, decay=0.7, decay_epochs=2)
+    optimizer = make_optimizer(model, config)
+    ours = [lr for lr, _ in islice(rates(optimizer, Schedule(optimizer, config, 3), 3), 21)]
+    assert ours == pytest.approx([1e-3 * 0.7 ** (step // 6) for step in range(21)])
+
+
+@pytest.mark.parametrize("kind", ["onecycle", "cosine", "step", "constant"])
 @pytest.mark.parametrize("every", ["step", "epoch"])
 def test_a_schedule_goes_on_exactly_after_a_trip_through_json(model, kind, every):
     config = TrainingConfig(schedule=kind, schedule_every=every, epochs=6)

@@ -29,7 +29,7 @@ def test_the_defaults_are_the_published_darcy_settings():
         ("ema", 1.0, "ema: expected a decay between 0 and 1, such as 0.999"),
         ("validation", -1, "validation: .*greater than or equal to 0"),
         ("accumulate", 0, "accumulate: .*greater than 0"),
-        ("schedule", "step", "schedule: .*'onecycle', 'cosine' or 'constant'"),
+        ("schedule", "linear", "schedule: .*'onecycle', 'cosine', 'step' or 'constant'"),
         ("loss", {"gradient_weight": -0.1}, "loss.gradient_weight: .*greater than or equal to 0"),
         ("epoch", 3, "epoch: no such field; did you mean 'epochs'"),
         ("points", 0, "points: .*greater than 0"),

@@ -13,6 +13,7 @@ from pydantic import PositiveInt
 from linearno.core.errors import UserError
 from linearno.data.array_set import ArraySet, StoredArray, StoredSet, require_stride
 from linearno.data.availability import Source
+from linearno.data.baseline_training import FLARE_TRAINING, LNO_TRAINING
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.body_fitted import Nodes, Values, body_fitted_splits, read_nodes
 from linearno.data.generation.generate import DataGenerator, batch_that_fits
@@ -163,6 +164,30 @@ DATASETS.register("airfoil")(
                 settings={"stem": "conv"},
                 training={"clip": 0.1},
                 summary="Transolver: as LinearNO, gradients clipped at 0.1.",
+            ),
+            "transolver++": Variant(
+                training={"clip": 0.1},
+                summary="Transolver++ at any points; sizes and training as Transolver here (our settings).",
+            ),
+            "lno": Variant(
+                settings={"depth": 8, "trunk": "grid"},
+                training=LNO_TRAINING,
+                summary="LNO: scores from positions in the unit grid, one-cycle over 20 % up, weight decay "
+                "5e-5.",
+            ),
+            "lrsa": Variant(
+                settings={"heads": 4, "point_mlp": "conv"},
+                summary="LRSA: 64 slices; convolutions, frequencies and training as LinearNO's are our "
+                "settings.",
+            ),
+            "flare": Variant(
+                settings={"slices": 256},
+                training=FLARE_TRAINING,
+                summary="FLARE: batches of 2, one-cycle over 10 % up, averaged weights (0.999), fp32.",
+            ),
+            "flare++": Variant(
+                training=FLARE_TRAINING,
+                summary="FLARE++: width 128, trained as FLARE; 64 slices are our setting.",
             ),
         },
         resolution=RESOLUTION,

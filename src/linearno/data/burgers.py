@@ -180,6 +180,14 @@ DATASETS.register("burgers")(
                 settings={"width": 96, "depth": 8, "heads": 8, "slices": 256, "mlp_ratio": 3},
                 summary="Cross-LinearNO, the paper's sizes: Adam, one-cycle to 1e-3.",
             ),
+            "cross-lno": Variant(
+                training={"schedule": "step", "decay": 0.7, "decay_epochs": 50},
+                summary="LNO that completes fields: Adam, the rate times 0.7 every 50 epochs.",
+            ),
+            "deeponet": Variant(
+                training={"schedule": "step", "decay": 0.7, "decay_epochs": 50},
+                summary="DeepONet with a transformer branch: width 96 (our setting), trained as cross-lno.",
+            ),
         },
         resolution=RESOLUTION,
         layout=burgers_layout,

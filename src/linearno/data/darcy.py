@@ -11,6 +11,7 @@ from pydantic import PositiveInt
 
 from linearno.data.array_set import ArraySet, require_stride, unit_square
 from linearno.data.availability import Source
+from linearno.data.baseline_training import FLARE_TRAINING, LNO_TRAINING
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
 from linearno.data.generation.generate import DataGenerator, batch_that_fits
@@ -128,6 +129,31 @@ DATASETS.register("darcy")(
                 training={"weight_decay": 1e-5, "clip": 0.1},
                 summary="Transolver: distances to 8×8 references as position, weight decay 1e-5, gradients "
                 "clipped at 0.1.",
+            ),
+            "transolver++": Variant(
+                training={"weight_decay": 1e-5, "clip": 0.1},
+                summary="Transolver++ at any points; sizes and training as Transolver here (our settings).",
+            ),
+            "lno": Variant(
+                settings={"depth": 4},
+                training=LNO_TRAINING,
+                summary="LNO: one-cycle over 20 % up, weight decay 5e-5, no term of the gradient; loss in "
+                "physical units (published: of standardised fields).",
+            ),
+            "lrsa": Variant(
+                settings={"point_mlp": "conv"},
+                training={"weight_decay": 1e-5},
+                summary="LRSA: 64 slices; convolutions, frequencies and training as Transolver's are our "
+                "settings.",
+            ),
+            "flare": Variant(
+                settings={"heads": 16, "slices": 256},
+                training={**FLARE_TRAINING, "loss": {"gradient_weight": 0.1, "reduction": "mean"}},
+                summary="FLARE: batches of 2, one-cycle over 10 % up, averaged weights (0.999), fp32.",
+            ),
+            "flare++": Variant(
+                training={**FLARE_TRAINING, "loss": {"gradient_weight": 0.1, "reduction": "mean"}},
+                summary="FLARE++: width 128, trained as FLARE; 64 slices are our setting.",
             ),
         },
         resolution=RESOLUTION,

@@ -10,6 +10,7 @@ from pydantic import PositiveInt
 from linearno.core.errors import UserError
 from linearno.data.array_set import ArraySet
 from linearno.data.availability import Source
+from linearno.data.baseline_training import FLARE_TRAINING, LNO_TRAINING
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
 from linearno.data.generation.card import open_array
@@ -120,6 +121,27 @@ DATASETS.register("elasticity")(
             ),
             "transolver": Variant(
                 training={"clip": 0.1}, summary="Transolver: as LinearNO, gradients clipped at 0.1."
+            ),
+            "transolver++": Variant(
+                training={"clip": 0.1},
+                summary="Transolver++: sizes and training as Transolver here (our settings).",
+            ),
+            "lno": Variant(
+                settings={"width": 192, "depth": 4, "mlp_layers": 3},
+                training=LNO_TRAINING,
+                summary="LNO: batches of 4, one-cycle over 20 % up, weight decay 5e-5; loss in physical "
+                "units (published: of standardised fields).",
+            ),
+            "lrsa": Variant(
+                summary="LRSA: 64 slices; frequencies and training as LinearNO's are our settings."
+            ),
+            "flare": Variant(
+                training=FLARE_TRAINING,
+                summary="FLARE: batches of 2, one-cycle over 10 % up, averaged weights (0.999), fp32.",
+            ),
+            "flare++": Variant(
+                training=FLARE_TRAINING,
+                summary="FLARE++: width 128, trained as FLARE; 64 slices are our setting.",
             ),
         },
         resolution=EDGES,

@@ -13,6 +13,7 @@ from pydantic import PositiveInt
 from linearno.core.errors import UserError
 from linearno.data.array_set import ArraySet, StoredSet, require_stride, unit_square
 from linearno.data.availability import Source
+from linearno.data.baseline_training import FLARE_TRAINING, LNO_TRAINING
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
 from linearno.data.generation.generate import DataGenerator, batch_that_fits
@@ -157,6 +158,32 @@ DATASETS.register("ns")(
                 training={"weight_decay": 1e-5},
                 summary="Transolver: distances to 8×8 references as position, weight decay 1e-5. On "
                 "generated data its loss collapsed in bf16; training.clip=1 prevents that.",
+            ),
+            "transolver++": Variant(
+                settings={"width": 256, "slices": 32},
+                training={"weight_decay": 1e-5, "clip": 1.0},
+                summary="Transolver++ at any points; sizes as Transolver here, clipped at 1 (our settings).",
+            ),
+            "lno": Variant(
+                settings={"width": 256, "depth": 8},
+                training=LNO_TRAINING,
+                summary="LNO: batches of 4, one-cycle over 20 % up, weight decay 5e-5; true frames are fed "
+                "back in training (our setting).",
+            ),
+            "lrsa": Variant(
+                settings={"width": 256, "point_mlp": "conv"},
+                training={"weight_decay": 1e-5, "clip": 1.0},
+                summary="LRSA: 64 slices; convolutions, frequencies, clipping at 1 and training as "
+                "Transolver's are our settings.",
+            ),
+            "flare": Variant(
+                settings={"slices": 128},
+                training=FLARE_TRAINING,
+                summary="FLARE: 128 slices are our setting; trained as on the other benchmarks, fp32.",
+            ),
+            "flare++": Variant(
+                training=FLARE_TRAINING,
+                summary="FLARE++: width 128, trained as FLARE; 64 slices are our setting.",
             ),
         },
         resolution=256,

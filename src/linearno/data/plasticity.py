@@ -15,6 +15,7 @@ from torch import Tensor
 from linearno.core.errors import UserError
 from linearno.data.array_set import ArraySet, StoredArray, StoredSet
 from linearno.data.availability import Source
+from linearno.data.baseline_training import FLARE_TRAINING, LNO_TRAINING
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
 from linearno.data.generation.generate import DataGenerator, batch_that_fits
@@ -206,6 +207,35 @@ DATASETS.register("plasticity")(
                 settings=TRANSOLVER,
                 training={"weight_decay": 1e-5, "clip": 0.1},
                 summary="Transolver: weight decay 1e-5, gradients clipped at 0.1, an update a frame.",
+            ),
+            "transolver++": Variant(
+                settings={"time": True},
+                training={"weight_decay": 1e-5, "clip": 0.1},
+                summary="Transolver++ at any points; sizes and training as Transolver here (our settings).",
+            ),
+            "lno": Variant(
+                settings={"depth": 4, "time": True},
+                training=LNO_TRAINING,
+                task={"updates": "batch"},
+                summary="LNO: time as a coordinate, one-cycle over 20 % up, weight decay 5e-5; frames are "
+                "samples of a batch (published: points of one sample).",
+            ),
+            "lrsa": Variant(
+                settings={"point_mlp": "conv", "time": True},
+                training={"weight_decay": 1e-5},
+                summary="LRSA: 64 slices; convolutions, frequencies and training as Transolver's are our "
+                "settings.",
+            ),
+            "flare": Variant(
+                settings={"slices": 128, "time": True},
+                training=FLARE_TRAINING,
+                summary="FLARE: 128 slices and the embedding of time are our settings; batches of 2, fp32.",
+            ),
+            "flare++": Variant(
+                settings={"time": True},
+                training=FLARE_TRAINING,
+                summary="FLARE++: width 128, trained as FLARE; 64 slices and the embedding of time are our "
+                "settings.",
             ),
             "linearno-at-once": Variant(
                 model="linearno",

@@ -1,6 +1,7 @@
 """Softmax attention between N points and M slices with a query, key or latent vector per head.
 
-Axes: B batch, N points, W width, H heads, D head width (W = H·D, head-major), M slices, R rows (N or M).
+Axes: B batch, N points, W width, H heads, D head width (W = H·D, head-major), M slices,
+V width of values, R rows (N or M).
 All products run through `scaled_dot_product_attention`, which stores no N×M tensor.
 """
 
@@ -12,8 +13,6 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 Features = Float[Tensor, "B N W"]
-PointHeads = Float[Tensor, "B H N D"]
-SliceHeads = Float[Tensor, "B H M D"]
 Mask = Bool[Tensor, "B N"]  # False: a padded entry, excluded from sums over the points
 
 
@@ -36,13 +35,13 @@ def merge_heads(x: Float[Tensor, "B H R D"]) -> Float[Tensor, "B R W"]:
 
 def gather_points(
     query: Float[Tensor, "... H M D"],
-    key: PointHeads,
-    value: PointHeads,
+    key: Float[Tensor, "B H N D"],
+    value: Float[Tensor, "B H N V"],
     *,
     scale: float | None = None,
     mask: Mask | None = None,
     log_mass: Float[Tensor, "B N"] | None = None,
-) -> SliceHeads:
+) -> Float[Tensor, "B H M V"]:
     """Average the values of the points in each slice: softmax over N of (q kᵀ · scale + log m), times v.
 
     Args:
@@ -61,12 +60,12 @@ def gather_points(
 
 
 def scatter_slices(
-    query: PointHeads,
+    query: Float[Tensor, "B H N D"],
     key: Float[Tensor, "... H M D"],
-    value: SliceHeads,
+    value: Float[Tensor, "B H M V"],
     *,
     scale: float | None = None,
-) -> PointHeads:
+) -> Float[Tensor, "B H N V"]:
     """Interpolate the slices at the points: softmax over M of (q kᵀ · scale), times v."""
     return scaled_dot_product_attention(query, key.expand(query.shape[0], -1, -1, -1), value, scale=scale)
 

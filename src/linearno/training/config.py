@@ -30,9 +30,12 @@ class TrainingConfig(Config):
     betas: tuple[float, float] = (0.9, 0.999)  # `onecycle` cycles the first between 0.95 and 0.85
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-6
     clip: Positive | None = 1.0  # largest gradient norm; null: no clipping
-    schedule: Literal["onecycle", "cosine", "constant"] = "onecycle"
+    schedule: Literal["onecycle", "cosine", "step", "constant"] = "onecycle"
     schedule_every: Literal["step", "epoch"] = "step"
     start_factor: Positive = 25.0  # `onecycle` begins at lr / start_factor
+    warmup: Annotated[float, Field(gt=0, lt=1)] = 0.3  # part of the run in which `onecycle` rises
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.5  # `step` multiplies the rate by this
+    decay_epochs: PositiveInt = 100  # every so many epochs
     precision: Precision = "fp32"
     eval_precision: Precision = "fp32"  # of validation, of the test, and of the bundle
     ema: float | None = None

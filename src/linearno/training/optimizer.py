@@ -6,7 +6,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
-from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR, StepLR
 
 from linearno.core.errors import UserError
 from linearno.ops.backend import takes_kernel
@@ -48,9 +48,9 @@ def apply_gradients(model: nn.Module, optimizer: Optimizer, clip: float | None) 
 class Schedule:
     """PyTorch's learning-rate schedules, counted in optimiser steps or in epochs.
 
-    `onecycle` is published: the rate rises for 30 % of the run from lr / `start_factor` to lr, then falls to
-    1/10 000 of its start, both by a cosine, while the first beta goes 0.95 → 0.85 → 0.95. `cosine` falls to
-    zero.
+    `onecycle` is published: the rate rises for 30 % of the run (`warmup`) from lr / `start_factor` to lr,
+    then falls to 1/10 000 of its start, both by a cosine, while the first beta goes 0.95 → 0.85 → 0.95.
+    `cosine` falls to zero. `step` multiplies the rate by `decay` every `decay_epochs` epochs.
 
     Args:
         optimizer: whose rate is set.
@@ -60,14 +60,21 @@ class Schedule:
 
     def __init__(self, optimizer: Optimizer, config: TrainingConfig, steps_per_epoch: int):
         self._every = config.schedule_every
-        total = config.epochs * (steps_per_epoch if self._every == "step" else 1)
+        per_epoch = steps_per_epoch if self._every == "step" else 1
+        total = config.epochs * per_epoch
         self._inner: LRScheduler | None = None
         if config.schedule == "onecycle":
             self._inner = OneCycleLR(
-                optimizer, max_lr=config.lr, total_steps=total, div_factor=config.start_factor
+                optimizer,
+                max_lr=config.lr,
+                total_steps=total,
+                pct_start=config.warmup,
+                div_factor=config.start_factor,
             )
         elif config.schedule == "cosine":
             self._inner = CosineAnnealingLR(optimizer, T_max=total, eta_min=0)
+        elif config.schedule == "step":
+            self._inner = StepLR(optimizer, config.decay_epochs * per_epoch, config.decay)
 
     def after_step(self) -> None:
         if self._inner and self._every == "step":
