@@ -37,7 +37,7 @@ def forging_errors(
     """
     config, where = override(open_run(run), set_ or []), resolve_device(device)
     splits = open_splits(config.data)
-    predictions = load(run, device).answer(splits.test, batch=1)
+    predictions = load(run, device).predict_data(splits.test, batch=1)
     truth = splits.test.targets
     errors = relative_l2(predictions, truth)
     difference, moved = (part.unflatten(-1, (-1, len(CHANNELS))) for part in (predictions - truth, truth))

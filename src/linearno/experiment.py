@@ -53,7 +53,7 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
         raise UserError(f"{folder} does not know the scaling of its data: import its weights with --data")
     metrics = config.metrics | {"relative_l2": config.metrics.get("relative_l2", relative_l2)}
     began = time.perf_counter()
-    predictions = bundle.answer(test, batch=batch)
+    predictions = bundle.predict_data(test, batch=batch)
     seconds = time.perf_counter() - began
     errors, scores = score(predictions, splits, metrics, bundle.task)
     first = next(iter(metrics))

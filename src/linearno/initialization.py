@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from linearno.data.availability import how_to_generate
 from linearno.data.generation.card import verify_hashes
 from linearno.inference.bundle import Bundle, load
 from linearno.inference.bundle_files import require_rebuildable
+from linearno.meshes import CasesConfig
 from linearno.models import build_model
 from linearno.run_config import RunConfig
 from linearno.training import Task, TrainingConfig, TrainingSetup
@@ -51,6 +53,8 @@ def untrained(config: RunConfig, splits: Splits) -> tuple[Bundle, TrainingSetup]
     require_rebuildable(bundle, splits.train, config.training.points)
     for name, metric in config.metrics.items():
         require_values(f"metric {name}", metric, splits.train)
+    if isinstance(config.data, CasesConfig):
+        bundle = replace(bundle, mesh_fields=config.data.mesh_fields)
     return bundle, setup
 
 
@@ -107,6 +111,6 @@ def warm_start(bundle: Bundle, folder: Path) -> None:
     for name in sorted(ours.keys() - taken.keys())[:MAX_LISTED_WEIGHTS]:
         log.info("init_from: %s starts afresh", name)
     parts = ("coords", "inputs", "outputs", "standardised")
-    if all(getattr(source.asked, part) == getattr(bundle.asked, part) for part in parts):
+    if all(getattr(source.call_spec, part) == getattr(bundle.call_spec, part) for part in parts):
         bundle.scaler.load_state_dict(source.scaler.state_dict())
         log.info("init_from: the scaling of %s is kept", folder)

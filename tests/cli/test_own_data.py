@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from linearno import load
+from linearno.inference import predict_mesh, query_mesh
 from linearno.meshes import generate_cases
-from linearno.on_meshes import predict_mesh, query_mesh
 from tests.commands import linearno, refused
 from tests.meshes.mesh_examples import SET, ball, box, plane, scattered
 
@@ -69,6 +69,24 @@ def test_a_run_from_a_dataset_is_a_run_like_any(run, tmp_path):
     for verb in (["evaluate", run], ["report", run, "-o", tmp_path / "page.html"]):
         code, output = linearno(*verb)
         assert code == 0, output
+
+
+def test_a_bundle_knows_how_to_read_a_mesh_and_one_of_an_earlier_version_asks_its_run(run, plates, tmp_path):
+    card = json.loads((run / "model.json").read_text())
+    fields = card.pop("mesh_fields")
+    assert (fields["location"], fields["globals"]) == ("points", ["angle"])
+    assert not {"root", "files", "train", "test"} & fields.keys()
+    bundle, former = tmp_path / "bundle", shutil.copytree(run, tmp_path / "former")
+    bundle.mkdir()
+    for name in ("model.json", "model.safetensors"):
+        shutil.copy(run / name, bundle)
+    (former / "model.json").write_text(json.dumps(card))
+    assert load(former).mesh_fields == load(run).mesh_fields
+    errors = [
+        predict_mesh(each, plates / "plate_0001.vtu", tmp_path / "a.vtu") for each in (run, bundle, former)
+    ]
+    assert errors[0] == errors[1] == errors[2]
+    assert set(errors[0]) == {"displacement", "stress"}
 
 
 def test_defaults_follow_the_size_of_the_data(dataset, tmp_path):
@@ -135,7 +153,9 @@ def test_a_number_that_the_mesh_does_not_tell_can_be_given(run, plates, tmp_path
     one, other = (pyvista.read(tmp_path / name)["stress_predicted"] for name in ("a.vtu", "b.vtu"))
     assert (one == other).all()
     assert "expected NAME=NUMBER" in refused(*given, "angle")
-    assert "'speed' is no number that the model is told; those are: angle" in refused(*given, "speed=3")
+    assert "'speed' is no number of a case that the model takes; those are: angle" in refused(
+        *given, "speed=3"
+    )
 
 
 def test_a_folder_is_answered_in_a_folder_with_a_summary(run, plates, tmp_path):
@@ -164,7 +184,7 @@ def test_a_bad_mesh_in_a_folder_stops_all_before_anything_is_written_or_is_skipp
     plane(4).save(root / "plate_0005.vtu")
     line = refused("predict", run, root, "-o", tmp_path / "out")
     assert "plate_0002.vtu is damaged" in line
-    assert "(and 1 more of 8 meshes); --skip-bad goes on without" in line
+    assert "(and 1 more of 8 meshes); --skip-bad leaves such meshes out" in line
     assert not list((tmp_path / "out").iterdir())
     code, output = linearno("predict", run, root, "-o", tmp_path / "out", "--skip-bad")
     assert code == 0, output
@@ -334,9 +354,9 @@ class TestBadMeshes:
 
     def test_with_an_answer_that_could_not_be_kept(self, run, plates, tmp_path):
         mesh = plates / "plate_0001.vtu"
-        assert "is written as one of .vtu" in refused("predict", run, mesh, "-o", tmp_path / "a.npz")
-        assert "is the question itself" in refused("predict", run, mesh, "-o", mesh)
-        assert "answered in a folder" in refused("predict", run, plates, "-o", tmp_path / "a.vtu")
+        assert "are written as one of .vtu" in refused("predict", run, mesh, "-o", tmp_path / "a.npz")
+        assert "is the mesh itself" in refused("predict", run, mesh, "-o", mesh)
+        assert "written into a folder" in refused("predict", run, plates, "-o", tmp_path / "a.vtu")
         (tmp_path / "file").write_text("in the way")
         assert "cannot write" in refused("predict", run, mesh, "-o", tmp_path / "file" / "a.vtu")
         assert "cannot; write one of .vtu, .vtk" in refused("predict", run, mesh, "-o", tmp_path / "a.vtp")

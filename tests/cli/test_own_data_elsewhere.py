@@ -10,11 +10,11 @@ import torch
 import yaml
 
 from linearno import LinearNO, load
-from linearno.core.config import override, write_yaml
+from linearno.core.config import override
 from linearno.core.registry import Registry
 from linearno.data import Batch, FieldSpec, Scaler
+from linearno.inference import predict_mesh, query_mesh
 from linearno.inference.bundle import Bundle
-from linearno.on_meshes import predict_mesh, query_mesh
 from linearno.recipes import RECIPES
 from linearno.recipes.gallery import Exhibit
 from tests.commands import linearno, refused
@@ -29,7 +29,6 @@ def test_a_model_of_arrays_finds_its_inputs_on_a_mesh_by_their_names(tmp_path):
     samples = Batch(torch.rand(2, 30, 2), torch.rand(2, 30, 1), torch.rand(2, 30, 2))
     model = LinearNO(coords=2, inputs=1, outputs=2, width=8, depth=1, heads=2, slices=4)
     Bundle(model, Scaler.fit(spec, samples), spec, None, "elasticity/linearno", 0).save(tmp_path / "run")
-    write_yaml(tmp_path / "run" / "config.yaml", RECIPES["elasticity/linearno"]())
     mesh = plane(4)
     mesh.save(tmp_path / "a.vtu")
     errors = predict_mesh(tmp_path / "run", tmp_path / "a.vtu", tmp_path / "b.vtu")

@@ -162,7 +162,7 @@ def test_the_loss_that_is_minimised_is_the_benchmarks(rings, tmp_path):
     run(config, tmp_path / "run", CPU)
     history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     bundle, data = load(tmp_path / "run"), DATASETS["rings"].open(config.data).train
-    prediction = bundle.answer(data)[None]
+    prediction = bundle.predict_data(data)[None]
     own = DATASETS["rings"].loss(prediction, data.everything())
     assert history[0]["loss"] == pytest.approx(own.mean().item(), rel=1e-3)
 

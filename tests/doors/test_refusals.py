@@ -52,7 +52,7 @@ def test_edges_of_a_shared_mesh_are_kept_with_the_model(tmp_path):
     again = load(tmp_path)
     speed = train.aux["speed"].double().numpy()  # another type than the model's
     found = again.predict(train.inputs.numpy(), batch=4, aux={"speed": speed})
-    np.testing.assert_allclose(found, bundle.answer(train, batch=2).numpy(), rtol=1e-6)
+    np.testing.assert_allclose(found, bundle.predict_data(train, batch=2).numpy(), rtol=1e-6)
 
 
 def test_meshes_with_edges_of_their_own_are_predicted_together(tmp_path):

@@ -1,14 +1,16 @@
 """A bundle: saved, loaded, and asked in physical units, at once, in chunks or at other points."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
 
-from linearno import CrossLinearNO, LinearNO, load
+from linearno import CrossLinearNO, LinearNO, load, model
 from linearno.core.errors import UserError
 from linearno.data import Batch, FieldSpec, Scaler, box_of, outside_box
 from linearno.inference.bundle import Bundle
+from linearno.models import MODELS
 from linearno.training import Rollout, Timed
 
 SPEC = FieldSpec(
@@ -102,9 +104,9 @@ def test_questions_that_do_not_fit_are_refused(bundle):
         bundle.encode(coords, values.index_fill(1, torch.tensor([3]), torch.nan)[:1])
     with pytest.raises(UserError, match="points for 3 samples and inputs of 2"):
         bundle.encode(coords, values).query(torch.rand(3, 4, 2))
-    with pytest.raises(UserError, match="completed from observations: give their values"):
+    with pytest.raises(UserError, match="reconstructed from observations: give their values"):
         bundle.encode(coords)
-    with pytest.raises(UserError, match="is asked at points alone: leave the inputs out"):
+    with pytest.raises(UserError, match="is queried at points alone: leave the inputs out"):
         bundle.encode(coords, values).query(coords, values)
     with pytest.raises(UserError, match="takes its observations at once: leave memory out"):
         bundle.predict(values, coords, memory="2GB")
@@ -174,3 +176,75 @@ def test_a_rollout_within_a_given_memory_is_the_same(surrogate):
     frames = torch.randn(2, 50, 1)
     whole, parts = (marching.predict(frames, steps=4, memory=memory) for memory in (None, "30MB"))
     torch.testing.assert_close(parts, whole)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_weights_may_be_cast_after_loading(surrogate, bundle, tmp_path, dtype):
+    values, points = torch.randn(2, 50, 1), surrogate.coords[5:30]
+    near = {"rtol": 0.1, "atol": 0.1} if dtype == torch.bfloat16 else {}
+    for name, made in (("direct", surrogate), ("reconstruction", bundle)):
+        made.save(tmp_path / name)
+        cast = load(tmp_path / name)
+        cast.model.to(dtype)
+        found = cast.predict(values, cast.coords)
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, made.predict(values, made.coords), **near)
+        inputs = values[:, 5:30] if name == "direct" else None
+        queried, expected = (each.encode(each.coords, values).query(points, inputs) for each in (cast, made))
+        torch.testing.assert_close(queried, expected, **near)
+        if name == "direct":
+            torch.testing.assert_close(cast.predict(values, memory="20MB"), found, **near)
+        assert not cast.model._forward_pre_hooks
+
+
+class Kriging(torch.nn.Module):
+    """A model that can be queried, but does not stream: means of the inputs weighted by inverse distances."""
+
+    def __init__(self, *, coords: int, inputs: int, outputs: int, scale: float = 0.1):
+        super().__init__()
+        self.head = torch.nn.Linear(inputs, outputs)
+        self.scale = scale
+
+    def encode(self, coords, inputs=None):
+        return coords, self.head(inputs)
+
+    def query(self, points, states):
+        coords, values = states
+        return (1 / (self.scale + torch.cdist(points, coords))).softmax(dim=-1) @ values
+
+    def forward(self, coords, inputs=None):
+        return self.query(coords, self.encode(coords, inputs))
+
+
+class Pointwise(torch.nn.Linear):
+    """A model that can only be called."""
+
+    def __init__(self, *, coords: int, inputs: int, outputs: int):
+        super().__init__(coords + inputs, outputs)
+
+    def forward(self, coords, inputs=None):
+        return super().forward(torch.cat([coords, inputs], dim=-1))
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    monkeypatch.setattr(MODELS, "_entries", dict(MODELS._entries))
+    model("kriging")(Kriging)
+    model("pointwise")(Pointwise)
+
+
+def test_a_model_that_can_be_queried_needs_not_stream(surrogate, registered, tmp_path):
+    made = replace(surrogate, model=Kriging(coords=2, inputs=1, outputs=1))
+    made.save(tmp_path)
+    values, points = torch.randn(2, 50, 1), surrogate.coords[5:30]
+    encoded = load(tmp_path).encode(surrogate.coords, values)
+    torch.testing.assert_close(encoded.query(points, chunk=7), made.predict(values)[:, 5:30])
+    with pytest.raises(UserError, match="queried at points alone: leave the inputs out"):
+        encoded.query(points, values[:, 5:30])
+
+
+def test_a_model_that_cannot_be_queried_is_refused_by_name(surrogate, registered):
+    made = replace(surrogate, model=Pointwise(coords=2, inputs=1, outputs=1))
+    message = "model 'pointwise' does not support queries at other points: it has no `encode` and `query`"
+    with pytest.raises(UserError, match=message):
+        made.encode(surrogate.coords, torch.randn(2, 50, 1))

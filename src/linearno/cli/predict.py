@@ -1,30 +1,42 @@
-"""`linearno predict`: ask a trained model about new inputs."""
+"""`linearno predict`: predict for new inputs, as arrays or on meshes."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from numpy import ndarray
 from torch import Tensor
 
 from linearno.cli.meshes import (
     GivenOption,
-    How,
     MemoryOption,
     TolerateOption,
-    is_mesh_question,
+    are_meshes,
+    given_numbers,
     predict_meshes,
+    tolerated,
 )
 from linearno.cli.shared import DeviceOption, ImportOption, RunArgument, console, progress_bar, user_errors
 from linearno.core.durations import format_duration
-from linearno.data.array_io import InputArrays, read_input_arrays, require_array_file, write_arrays
+from linearno.core.errors import UserError
+from linearno.data.array_io import (
+    InputArrays,
+    read_arrays,
+    read_input_arrays,
+    require_array_file,
+    write_arrays,
+)
 from linearno.inference.bundle import Bundle, load
+from linearno.inference.on_meshes import MeshModel
 from linearno.models import import_definitions
 from linearno.training import Completion, Timed
+
+MAX_POINTS_OF_EDGES = 2**24  # array files are read in single precision
 
 
 def predict(
     run: RunArgument,
-    question: Annotated[
+    inputs: Annotated[
         list[Path],
         typer.Argument(
             help=".npz or .mat with the model's inputs by name; or meshes (.vtu, …), or a folder of them"
@@ -32,9 +44,7 @@ def predict(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", help="file for the answer, of the kind of the question; of many a folder"
-        ),
+        typer.Option("--out", "-o", help="file to write, of the kind of the input; for several a folder"),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="frames to predict, of a model that marches in time")
@@ -43,7 +53,7 @@ def predict(
     memory: MemoryOption = None,
     given: GivenOption = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="of many meshes, go on without those that cannot be used")
+        bool, typer.Option("--skip-bad", help="leave out meshes of a folder that cannot be used")
     ] = False,
     tolerate: TolerateOption = "",
     device: DeviceOption = "auto",
@@ -51,15 +61,16 @@ def predict(
 ) -> None:
     """Predict the outputs for every sample of a file, in physical units.
 
-    A mesh comes back with all that was in it, and the predicted fields beside: p_predicted, and p_error where
-    the mesh has p itself. Of a folder of meshes a summary.csv tells points, seconds and errors.
+    A mesh is written again with the predicted fields: p_predicted, and p_error if the mesh holds p. For a
+    folder of meshes, summary.csv lists points, seconds and errors.
 
-    The file holds one array for each input field, named as in the training data (`coeff` for Darcy), on the
-    model's grid: one sample or many. Models that take any mesh also need `coords`. A model that completes
-    fields takes `coords` and the values there (`u observed` or `u_observed` for Burgers), and answers on its
-    whole grid; `linearno query` asks it elsewhere.
+    An array file holds one array for each input field, named as in the training data (`coeff` for Darcy), on
+    the model's grid: one sample or many. Models that take any mesh also need `coords`, and auxiliary fields
+    (`edges`) under their names. A model that reconstructs fields takes `coords` and the values there
+    (`u observed` or `u_observed` for Burgers), and predicts on its whole grid; `linearno query` predicts
+    elsewhere.
 
-    Example:  linearno predict runs/darcy-linearno new.npz -o answer.npz --stride 5
+    Example:  linearno predict runs/darcy-linearno new.npz -o prediction.npz --stride 5
 
     A mesh:  linearno predict runs/cases-linearno mesh.vtu -o out.vtu
 
@@ -71,22 +82,22 @@ def predict(
     """
     with user_errors():
         import_definitions(imports or [])
-        if is_mesh_question(question, run):
-            how = How(given or [], skip_bad, tolerate, memory, device)
-            return predict_meshes(run, question, out, how)
+        bundle = load(run, device)
+        if are_meshes(inputs, bundle):
+            model = MeshModel.of(bundle, tolerate=tolerated(tolerate), memory=memory)
+            return predict_meshes(model, inputs, out, given_numbers(given), skip_bad)
         out = out or Path("prediction.npz")
         require_array_file(out)
-        bundle = load(run, device)
         completes = isinstance(bundle.task, Completion)
-        spec = bundle.asked.model_copy(update={"grid": None}) if completes else bundle.asked
-        need = completes or bundle.coords is None
-        asked = read_input_arrays(question[0], spec, stride=stride, need_coords=need)
-        answer = _answer(bundle, asked, steps, memory)
-        grid = bundle.spec.grid or answer.shape[1:2]
-        shape = (*asked.leading[:-1], *grid) if completes else asked.leading
+        spec = bundle.call_spec.model_copy(update={"grid": None}) if completes else bundle.call_spec
+        need_coords = completes or bundle.coords is None
+        arrays = read_input_arrays(inputs[0], spec, stride=stride, need_coords=need_coords)
+        outputs = _predict(bundle, arrays, _aux_arrays(inputs[0], bundle), steps, memory)
+        grid = bundle.spec.grid or outputs.shape[1:2]
+        shape = (*arrays.leading[:-1], *grid) if completes else arrays.leading
         frame = bundle.task.frame or 1
-        names = bundle.spec.outputs if steps is None else _step_names(answer.shape[-1], frame)
-        fields = {name: answer[..., i].reshape(shape).numpy() for i, name in enumerate(names)}
+        names = bundle.spec.outputs if steps is None else _step_names(outputs.shape[-1], frame)
+        fields = {name: outputs[..., i].reshape(shape).numpy() for i, name in enumerate(names)}
         write_arrays(out, fields)
         shapes = ", ".join(f"{name} {field.shape}" for name, field in fields.items())
         console.print(f"{out}: {shapes}")
@@ -97,12 +108,24 @@ def _step_names(channels: int, frame: int) -> list[str]:
     return [f"step{i // frame + 1}" + (f"_{i % frame + 1}" if frame > 1 else "") for i in range(channels)]
 
 
-def _answer(bundle: Bundle, asked: InputArrays, steps: int | None, memory: str | None) -> Tensor:
-    """The prediction; within a given memory with a word on what it takes, and a bar."""
+def _aux_arrays(path: Path, bundle: Bundle) -> dict[str, ndarray]:
+    """The auxiliary fields that the file holds."""
+    arrays = read_arrays(path, list(bundle.spec.aux)) if bundle.spec.aux else {}
+    for name, values in arrays.items():
+        if bundle.spec.aux[name] == "edge" and values.size and values.max() >= MAX_POINTS_OF_EDGES:
+            raise UserError(f"{path}: {name} of so many points are not exact here; use load(run) in Python")
+    return arrays
+
+
+def _predict(
+    bundle: Bundle, arrays: InputArrays, aux: dict[str, ndarray], steps: int | None, memory: str | None
+) -> Tensor:
+    """The prediction; within a given memory with a plan, a duration and a progress bar."""
+    given: dict[str, Any] = {"steps": steps, "aux": aux}
     if memory is None:
-        return bundle.predict(asked.inputs, asked.coords, steps=steps)
+        return bundle.predict(arrays.inputs, arrays.coords, **given)
     streamer, task = bundle.streamer(memory), bundle.task
-    points = next(part for part in (asked.inputs, asked.coords) if part is not None)
+    points = next(part for part in (arrays.inputs, arrays.coords) if part is not None)
     samples = len(points) if points.dim() == 3 else 1
     frames = 1 if task.frame is None else steps or len(bundle.spec.outputs) // task.frame
     at_once = frames if isinstance(task, Timed) else 1
@@ -117,4 +140,4 @@ def _answer(bundle: Bundle, asked: InputArrays, steps: int | None, memory: str |
             advance(done - last)
             last = done if done < total else 0
 
-        return bundle.predict(asked.inputs, asked.coords, steps=steps, memory=memory, on_chunk=on_chunk)
+        return bundle.predict(arrays.inputs, arrays.coords, memory=memory, on_chunk=on_chunk, **given)

@@ -1,5 +1,6 @@
-"""Trained models at work: bundles, meshes of any size in chunks of points, exports."""
+"""Trained surrogates: bundles, mesh files, streaming within a given memory, export."""
 
 from linearno.inference.bundle import Bundle, load
+from linearno.inference.on_meshes import predict_mesh, query_mesh
 
-__all__ = ["Bundle", "load"]
+__all__ = ["Bundle", "load", "predict_mesh", "query_mesh"]

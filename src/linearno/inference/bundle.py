@@ -1,11 +1,11 @@
-"""A trained surrogate, ready to predict in physical units.
+"""A trained surrogate that predicts in physical units.
 
-Axes: S samples, N points, X coordinates, C channels.
+Axes: S samples, N points, X coordinates, C channels, T points of packed meshes, E edges.
 """
 
-import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,38 +13,51 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from numpy import ndarray
-from torch import Tensor
+from torch import Tensor, nn
 
 from linearno.core.device import autocast, resolve_device, set_matmul_precision
 from linearno.core.errors import UserError
-from linearno.data import Batch, FieldData, FieldSpec, box_of, outside_box
+from linearno.data import Batch, FieldData, FieldSpec
 from linearno.inference.bundle_files import BundleParts, read_bundle, write_bundle
+from linearno.inference.guard import warn_of_another_grid, warn_of_infinities, warn_outside
 from linearno.inference.streaming import OnChunk, Streamer
-from linearno.nn.protocol import Queryable, Streamable, completes, fixed_grid, needs_of, unsupported
+from linearno.nn.protocol import (
+    GRID_NEED,
+    Queryable,
+    Streamable,
+    completes,
+    fixed_grid,
+    needs_of,
+    unsupported,
+)
 from linearno.ops.ragged import offsets_of
 from linearno.training import Rollout, predict
 from linearno.training.progress import unfinished
 
-OBSERVE = "a field is completed from observations: give their values and coordinates"
+NO_OBSERVATIONS = "a field is reconstructed from observations: give their values and coordinates"
 MAX_LISTED_NAMES = 6
 DEFAULT_CHUNK = 2**16  # query points per call
 
-log = logging.getLogger(__name__)
 A = TypeVar("A", Tensor, ndarray)
 
 
 @dataclass(frozen=True)
 class Bundle(BundleParts):
-    """A model with all that is needed to predict in physical units; see `BundleParts` for its fields."""
+    """A model with all that it needs to predict in physical units; `BundleParts` lists its fields."""
 
     @property
-    def asked(self) -> FieldSpec:
+    def call_spec(self) -> FieldSpec:
         """Inputs and outputs of one model call (differs from `spec` for rollouts and reconstruction)."""
         return self.task.spec(self.spec)
 
     @property
     def device(self) -> torch.device:
         return self.scaler.coords.mean.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the numbers in physical units; that of the weights may differ."""
+        return self.scaler.coords.mean.dtype
 
     def predict(
         self,
@@ -60,135 +73,109 @@ class Bundle(BundleParts):
     ) -> A:
         """Outputs (S, N, C) for inputs (S, N, C) at coords (N, X) or (S, N, X), in physical units.
 
-        Arrays of numpy give arrays of numpy, tensors give tensors on the CPU.
+        NumPy arrays give NumPy arrays, tensors give tensors on the CPU. A model that reconstructs fields
+        takes observations at `coords` and predicts at the points of its training data.
 
         Args:
-            inputs: input channels; None for a model that takes none.
+            inputs: input channels; None for a model without inputs.
             coords: points; None for those that all training samples shared.
             batch: samples per call of the model.
-            steps: frames to predict, of a model that marches in time; None: as many as in its training data.
-            segments: offsets (S + 1,) of meshes of different sizes, given one after another: inputs (T, C) at
-                coords (T, X), outputs (T, C).
-            memory: take points in chunks that need no more ("8GB"), for a mesh of any size.
-            on_chunk: called with points done and points to do, when `memory` is given.
-            aux: auxiliary fields by name that the model needs, such as {"edges": (2, E)}; edges that differ
-                between samples as a list, one for each.
-
-        A model that reconstructs fields takes observations at `coords` and predicts at the points of its
-        training data.
+            steps: frames of a rollout; None: as many as in the training data.
+            segments: offsets (S + 1,) of packed meshes: inputs (T, C) at coords (T, X) give outputs (T, C).
+            memory: limit ("8GB") within which points are taken in chunks, for a mesh of any size.
+            on_chunk: called with points done and points to do, if `memory` is given.
+            aux: auxiliary fields of the model by name, such as {"edges": (2, E)}; edges that differ between
+                samples as a list with one array for each.
         """
-        arrays = as_tensor(inputs), as_tensor(coords), as_tensor(segments)
-        found = self._predict(*arrays, batch, steps, memory, on_chunk, aux)
+        channels = self._channels(steps)
+        stream = None if memory is None else self.streamer(memory, on_chunk)
+        if segments is not None and stream is not None:
+            raise UserError("packed meshes are not streamed: leave segments or memory out")
+        if batch < 1:
+            raise UserError(f"batch={batch}: expected one sample or more at a time")
+        points, values, offsets = as_tensor(coords), as_tensor(inputs), as_tensor(segments)
+        if completes(self.model) and offsets is None:
+            if points is None:
+                raise UserError(NO_OBSERVATIONS)
+            found = self.encode(points, values).query(points if self.coords is None else self.coords)
+        else:
+            data = self._field_data(values, points, offsets, channels, aux or {})
+            found = self.predict_data(data, batch=batch, stream=stream)
         return _like(found, inputs, coords)
 
-    def _predict(
+    def _field_data(
         self,
         inputs: Tensor | None,
         coords: Tensor | None,
         segments: Tensor | None,
-        batch: int,
-        steps: int | None,
-        memory: int | str | None,
-        on_chunk: OnChunk | None,
-        aux: Mapping[str, Any] | None,
-    ) -> Tensor:
-        channels = self._channels(steps)
-        stream = None if memory is None else self.streamer(memory, on_chunk)
-        if segments is not None and coords is not None:
-            if stream is not None:
-                raise UserError("meshes of any size are streamed one by one: leave segments or memory out")
-            coords, inputs = self._question(coords, inputs, packed=True)
-            blank = coords.new_empty(len(coords), channels)
-            spec = self._spec_with(aux or {}).model_copy(update={"grid": None})
-            given, offsets = self._aux(aux or {})
-            data = FieldData(spec, coords, inputs, blank, segments, aux=given, edge_offsets=offsets)
-            return self._checked_answer(data, batch)
-        if completes(self.model):
-            if coords is None:
-                raise UserError(OBSERVE)
-            return self.encode(coords, inputs).query(coords if self.coords is None else self.coords)
-        aux = dict(aux or {})
+        channels: int,
+        aux: Mapping[str, Any],
+    ) -> FieldData:
+        """Samples without targets; an error if their parts do not fit the model or each other."""
         if coords is None and segments is None:
             coords, aux = self.coords, {**self.aux, **aux}
         if coords is None:
             raise UserError(f"this model was trained on many meshes: give the coordinates {self.spec.coords}")
-        coords, inputs = self._question(coords, inputs)
-        self._warn_of_another_grid(coords)
-        samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
-        blank = coords.new_empty(samples, coords.shape[-2], channels)
-        spec, (given, offsets) = self._spec_with(aux), self._aux(aux)
-        data = FieldData(spec, coords, inputs, blank, aux=given, edge_offsets=offsets)
-        return self._checked_answer(data, batch, stream)
-
-    def _checked_answer(self, data: FieldData, batch: int, stream: Streamer | None = None) -> Tensor:
-        if batch < 1:
-            raise UserError(f"batch={batch}: expected one sample or more at a time")
-        for name, kind in data.spec.aux.items():
+        spec, (aux, edge_offsets) = self._spec_with(aux), self._aux_tensors(aux)
+        coords, inputs = self._require_fit(coords, inputs, packed=segments is not None)
+        if segments is None:
+            if self.coords is not None and fixed_grid(self.model) is not None:
+                warn_of_another_grid(coords, self.coords)
+            blank = coords.new_empty(_sample_count(coords, inputs), coords.shape[-2], channels)
+        else:
+            spec, blank = spec.model_copy(update={"grid": None}), coords.new_empty(len(coords), channels)
+        data = FieldData(spec, coords, inputs, blank, segments, aux=aux, edge_offsets=edge_offsets)
+        for name, kind in spec.aux.items():
             if kind == "edge":
-                data.require_edges(name, data.coords.shape[-2])
-        return self.answer(data, batch=batch, stream=stream)
+                data.require_edges(name, coords.shape[-2])
+        return data
 
-    def _aux(self, aux: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Auxiliary fields as tensors in the model's type; edges given as a list are joined, with offsets."""
-        given, offsets = {}, {}
-        for name, part in aux.items():
-            if self.spec.aux.get(name) == "edge":
-                each = [as_tensor(one) for one in (part if isinstance(part, list | tuple) else [part])]
-                given[name] = torch.cat(each, dim=1).long()
-                if isinstance(part, list | tuple):
-                    offsets[name] = offsets_of([one.shape[1] for one in each])
-            else:
-                given[name] = as_tensor(part).to(self.scaler.coords.mean.dtype)
-        return given, offsets
-
-    def _spec_with(self, aux: Mapping[str, Any]) -> FieldSpec:
-        """The fields of a prediction: of the auxiliary ones, those that are given."""
-        if unknown := [name for name in aux if name not in self.spec.aux]:
-            known = ", ".join(self.spec.aux) or "none"
-            raise UserError(f"{unknown[0]!r} is no auxiliary field of this model's data; those are: {known}")
-        kinds = {name: self.spec.aux[name] for name in aux}
-        missing = [name for name in needs_of(self.model) or () if name in self.spec.aux and name not in aux]
-        if missing:
-            raise UserError(f"this model needs {missing[0]}: give aux={{{missing[0]!r}: …}}")
-        return self.spec.model_copy(update={"aux": kinds})
-
-    def answer(self, data: FieldData, *, batch: int = 1, stream: Streamer | None = None) -> Tensor:
-        """The outputs for every sample of `data`; with `stream` in chunks of points."""
+    def predict_data(self, data: FieldData, *, batch: int = 1, stream: Streamer | None = None) -> Tensor:
+        """Outputs for every sample of `data`; with `stream` in chunks of points."""
 
         def in_chunks(asked: Batch) -> Tensor:
             assert stream is not None
             positions = self._positions(asked.coords)
             return stream.forward(asked.coords, asked.inputs, time=asked.time, positions=positions)
 
-        found = predict(
-            self.model,
-            self.scaler,
-            data,
-            batch=batch,
-            device=self.device,
-            precision=self.precision,
-            task=self.task,
-            seed=self.seed,
-            predictor=None if stream is None else in_chunks,
-        )
-        self._warn_of_infinities(found)
+        weights = _weight_dtype(self.model)
+        with nullcontext() if weights == self.dtype else _inputs_cast_to(weights, self.model):
+            found = predict(
+                self.model,
+                self.scaler,
+                data,
+                batch=batch,
+                device=self.device,
+                precision=self.precision,
+                task=self.task,
+                seed=self.seed,
+                predictor=None if stream is None else in_chunks,
+            )
+        warn_of_infinities(found, self.task.frame)
         return found
 
-    def _warn_of_infinities(self, found: Tensor) -> None:
-        """Say in the log that predictions are no numbers, and of a rollout from which step on."""
-        finite = found.isfinite()
-        if finite.all():
-            return
-        wrong = ~finite
-        of_each = wrong.flatten(1).any(dim=1)  # sample, or point of packed meshes
-        since = ""
-        if self.task.frame is not None:
-            channel = int(wrong.flatten(0, -2).any(dim=0).nonzero()[0])
-            since = f" from step {channel // self.task.frame + 1} on"
-        what = "samples" if found.dim() == 3 else "points"
-        log.warning(
-            "predictions are NaN or infinite%s in %d of %d %s", since, int(of_each.sum()), len(found), what
-        )
+    def _aux_tensors(self, aux: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Auxiliary fields as tensors; edges given as a list are joined, with their offsets."""
+        tensors, offsets = {}, {}
+        for name, part in aux.items():
+            if self.spec.aux[name] == "edge":
+                each = [as_tensor(one) for one in (part if isinstance(part, list | tuple) else [part])]
+                tensors[name] = torch.cat(each, dim=1).long()
+                if isinstance(part, list | tuple):
+                    offsets[name] = offsets_of([one.shape[1] for one in each])
+            else:
+                tensors[name] = as_tensor(part).to(self.dtype)
+        return tensors, offsets
+
+    def _spec_with(self, aux: Mapping[str, Any]) -> FieldSpec:
+        """`spec` with the auxiliary fields that are given."""
+        if unknown := [name for name in aux if name not in self.spec.aux]:
+            known = ", ".join(self.spec.aux) or "none"
+            raise UserError(f"{unknown[0]!r} is no auxiliary field of this model's data; those are: {known}")
+        missing = [name for name in needs_of(self.model) or () if name in self.spec.aux and name not in aux]
+        if missing:
+            raise UserError(f"this model needs {missing[0]}: give aux={{{missing[0]!r}: …}}")
+        return self.spec.model_copy(update={"aux": {name: self.spec.aux[name] for name in aux}})
 
     def streamer(self, memory: int | str = "2GB", on_chunk: OnChunk | None = None) -> Streamer:
         """The model in chunks of points, in physical units: `plan(points)`, `forward`, `encode`, `query`."""
@@ -209,95 +196,89 @@ class Bundle(BundleParts):
 
     def encode(
         self, coords: Any, inputs: Any = None, *, time: Tensor | None = None, memory: int | str = "2GB"
-    ) -> "Field":
-        """Encode samples once, to be queried at any points: inputs (S, K, C) at coords (K, X) or (S, K, X).
+    ) -> "EncodedSamples":
+        """Encode samples once, to be queried at any points.
 
-        For a model that reconstructs fields these are observations, as many as there are. Any other model
-        takes them within `memory`, and at a `time` (S, 1) if it was trained with one.
+        Args:
+            coords: (K, X) or (S, K, X).
+            inputs: (S, K, C); of a model that reconstructs fields, any number of observations.
+            time: (S, 1), of a streamable model that was trained with one.
+            memory: limit within which a streamable model takes the points.
         """
         coords, inputs = as_tensor(coords), as_tensor(inputs)
         if completes(self.model) and inputs is None:
-            raise UserError(OBSERVE)
-        coords, inputs = self._question(coords, inputs)
-        if completes(self.model):
-            self.warn_outside(coords, "observations")
-        samples = len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
-        coords = self._of_each(coords, samples)
-        if not completes(self.model):
-            if not isinstance(self.model, Streamable):
-                raise unsupported(self.model, "queries at other points")
+            raise UserError(NO_OBSERVATIONS)
+        coords, inputs = self._require_fit(coords, inputs)
+        samples = _sample_count(coords, inputs)
+        coords = self._for_each_sample(coords, samples)
+        if self.streams_queries:
             positions = self._positions(coords)
             states: Any = self.streamer(memory).encode(coords, inputs, time=time, positions=positions)
-            return Field(self, states, samples, time)
-        assert inputs is not None
-        seen = self._places(coords), self.scaler.inputs.encode(inputs.to(self.scaler.inputs.mean))
-        if not isinstance(self.model, Queryable):
-            return Field(self, seen, samples)
-        set_matmul_precision(self.precision)
-        with torch.no_grad(), autocast(self.precision, self.device):
-            return Field(self, self.model.encode(*seen), samples)
+            return EncodedSamples(self, states, samples, time)
+        self._require_queryable()
+        if completes(self.model):
+            self.warn_outside(coords, "observations")
+        states = self.scaled(coords), None
+        if inputs is not None:
+            encoded = self.scaler.inputs.encode(inputs.to(self.scaler.inputs.mean))
+            states = states[0], encoded.to(states[0].dtype)
+        if isinstance(self.model, Queryable):
+            set_matmul_precision(self.precision)
+            with torch.no_grad(), autocast(self.precision, self.device):
+                states = self.model.encode(*states)
+        return EncodedSamples(self, states, samples)
 
-    def _warn_of_another_grid(self, coords: Tensor) -> None:
-        """Say in the log that points are not those in whose order a model tied to a grid takes its fields."""
-        if self.coords is None or fixed_grid(self.model) is None:
-            return
-        own, box = self.coords.to(coords), box_of(self.coords)
-        near = 1e-3 * float((box[1] - box[0]).max())
-        if coords.shape[-2:] == own.shape[-2:] and not torch.allclose(coords, own, rtol=0, atol=near):
-            log.warning(
-                "the coordinates given are not those of the grid that the model was trained on: it takes "
-                "point k for point k of that grid; leave them out, or give the fields in its order"
-            )
+    @property
+    def streams_queries(self) -> bool:
+        """Whether samples are encoded and queried in chunks of points."""
+        return isinstance(self.model, Streamable) and not completes(self.model)
+
+    def _require_queryable(self) -> None:
+        if not completes(self.model) and not isinstance(self.model, Queryable):
+            raise unsupported(self.model, "queries at other points: it has no `encode` and `query`")
+        own = [need for need in needs_of(self.model) or () if need not in ("points", GRID_NEED)]
+        if own:
+            raise unsupported(self.model, f"queries at other points: its `query` does not take {own[0]}")
 
     def warn_outside(self, points: Tensor, what: str = "query points") -> None:
-        """Say in the log that points lie where no training point did, if it is known where those lay."""
-        if self.coords is None:
-            return
-        box = box_of(self.coords)
-        count = int(outside_box(points.to(box), box).sum())
-        if count:
-            sides = zip(self.spec.coords, *box.tolist(), strict=True)
-            where = ", ".join(f"{name} from {low:g} to {high:g}" for name, low, high in sides)
-            log.warning(
-                "%d of %d %s lie outside the box of the training points (%s): extrapolated",
-                count,
-                points.shape[:-1].numel(),
-                what,
-                where,
-            )
+        """Log the number of points outside the box of the training points, if all samples shared these."""
+        if self.coords is not None:
+            warn_outside(points, self.coords, self.spec.coords, what)
 
-    def _question(
+    def _require_fit(
         self, coords: Tensor, inputs: Tensor | None, *, packed: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """What is asked, in the type of the model's numbers; an error where its parts do not fit it or each
-        other."""
-        asked = self.asked
-        coords = self._numbers("coords", coords, asked.coords, (2,) if packed else (2, 3))
-        if inputs is None and asked.inputs:
-            raise UserError(f"this model takes inputs: give {_listed(asked.inputs)} at its points")
+        """Coordinates and inputs in the type of the scaler; an error if they do not fit the model."""
+        spec = self.call_spec
+        coords = self.require_numbers("coords", coords, spec.coords, (2,) if packed else (2, 3))
         if inputs is None:
+            if spec.inputs:
+                raise UserError(f"this model takes inputs: give {_listed(spec.inputs)} at its points")
             return coords, None
-        inputs = self._numbers("inputs", inputs, asked.inputs, (2,) if packed else (3,))
+        inputs = self.require_numbers("inputs", inputs, spec.inputs, (2,) if packed else (3,))
         if coords.shape[-2] != inputs.shape[-2]:
             raise UserError(
                 f"there are {coords.shape[-2]} coordinates for inputs at {inputs.shape[-2]} points"
             )
         if not packed:
-            self._of_each(coords, len(inputs))
+            self._for_each_sample(coords, len(inputs))
         return coords, inputs
 
-    def _numbers(self, what: str, values: Tensor, fields: tuple[str, ...], dims: tuple[int, ...]) -> Tensor:
+    def require_numbers(
+        self, what: str, values: Tensor, fields: tuple[str, ...], dims: tuple[int, ...]
+    ) -> Tensor:
+        """`values` in the type of the scaler; an error if they are not finite or of another shape."""
         if values.dim() not in dims or values.shape[-1] != len(fields):
-            before = "points" if dims == (2,) else "samples, points" if dims == (3,) else "… points"
-            expected = f"({before}, {len(fields)})" + (f": {_listed(fields)}" if fields else "")
+            leading = "points" if dims == (2,) else "samples, points" if dims == (3,) else "… points"
+            expected = f"({leading}, {len(fields)})" + (f": {_listed(fields)}" if fields else "")
             raise UserError(f"this model takes {what} {expected}, got {tuple(values.shape)}")
-        values = values.to(self.scaler.coords.mean.dtype)
+        values = values.to(self.dtype)
         if bad := int((~values.isfinite()).sum()):
             raise UserError(f"{bad} numbers of the {what} are NaN or infinite; leave such points out")
         return values
 
-    def _of_each(self, points: Tensor, samples: int) -> Tensor:
-        """Points (N, X) of all samples, or (S, N, X), as those of each."""
+    def _for_each_sample(self, points: Tensor, samples: int) -> Tensor:
+        """Points (N, X) or (S, N, X) as (S, N, X)."""
         if points.dim() == 3 and len(points) != samples:
             raise UserError(f"there are points for {len(points)} samples and inputs of {samples}")
         return points.expand(samples, -1, -1)
@@ -306,9 +287,10 @@ class Bundle(BundleParts):
         """Unscaled coordinates, for a model that takes them in addition to scaled ones."""
         return coords if "positions" in (needs_of(self.model) or ()) else None
 
-    def _places(self, points: Tensor) -> Tensor:
-        """As the model takes them."""
-        return self.scaler.coords.encode(points.to(self.scaler.coords.mean))
+    def scaled(self, points: Tensor) -> Tensor:
+        """Points as the model takes them: scaled, on its device and in the type of its weights."""
+        encoded = self.scaler.coords.encode(points.to(self.scaler.coords.mean))
+        return encoded.to(_weight_dtype(self.model))
 
     def save(self, folder: str | Path) -> None:
         """Write `model.safetensors` and `model.json`; `load` reads them."""
@@ -316,11 +298,15 @@ class Bundle(BundleParts):
 
 
 @dataclass(frozen=True)
-class Field:
-    """Encoded fields of S samples, to be queried at any points in physical units.
+class EncodedSamples:
+    """Samples that were encoded, to be queried at any points in physical units.
 
-    `states` are what the model encoded; for a model that reconstructs fields without an encoder, the scaled
-    observations.
+    Args:
+        bundle: the surrogate that encoded them.
+        states: what the model encoded; for a model that reconstructs fields without an encoder, the scaled
+            observations.
+        samples: number S of samples.
+        time: (S, 1), if the samples were encoded at one.
     """
 
     bundle: Bundle
@@ -329,33 +315,34 @@ class Field:
     time: Tensor | None = None
 
     def query(self, points: A, inputs: A | None = None, *, chunk: int | None = None) -> A:
-        """Outputs (S, N, C) at points (N, X), or (S, N, X) of each sample; at most `chunk` points at a time.
+        """Outputs (S, N, C) at points (N, X) of all samples, or (S, N, X); NumPy arrays give NumPy arrays.
 
-        A model trained with inputs needs them there, (S, N, C); one that reconstructs fields does not.
-        Arrays of numpy give arrays of numpy.
+        Args:
+            points: coordinates.
+            inputs: input channels (S, N, C) at the points, for a streamable model with inputs.
+            chunk: points per call.
         """
         return _like(self._query(as_tensor(points), as_tensor(inputs), chunk), points, inputs)
 
     def _query(self, points: Tensor, inputs: Tensor | None, chunk: int | None) -> Tensor:
-        bundle, model = self.bundle, self.bundle.model
+        bundle = self.bundle
         if chunk is not None and chunk < 1:
             raise UserError(f"chunk={chunk}: expected one point or more at a time")
-        points = bundle._numbers("points", points, bundle.spec.coords, (2, 3))
+        points = bundle.require_numbers("points", points, bundle.spec.coords, (2, 3))
         bundle.warn_outside(points)
-        points = bundle._of_each(points, self.samples)
-        if not completes(model):
-            positions = bundle._positions(points)
-            streamer = replace(bundle.streamer(), chunk=chunk)
+        points = bundle._for_each_sample(points, self.samples)
+        if bundle.streams_queries:
+            streamer, positions = replace(bundle.streamer(), chunk=chunk), bundle._positions(points)
             return streamer.query(points, self.states, inputs, time=self.time, positions=positions)
         if inputs is not None:
-            raise UserError(f"{type(model).__name__} is asked at points alone: leave the inputs out")
+            raise UserError(f"{type(bundle.model).__name__} is queried at points alone: leave the inputs out")
         set_matmul_precision(bundle.precision)
         with torch.no_grad(), autocast(bundle.precision, bundle.device):
-            places = bundle._places(points).split(chunk or DEFAULT_CHUNK, dim=1)
-            answers = [self._at(part).to(part.dtype) for part in places]
-        return torch.cat([bundle.scaler.outputs.decode(answer).cpu() for answer in answers], dim=1)
+            parts = bundle.scaled(points).split(chunk or DEFAULT_CHUNK, dim=1)
+            outputs = [self._query_chunk(part).to(bundle.dtype) for part in parts]
+        return torch.cat([bundle.scaler.outputs.decode(output).cpu() for output in outputs], dim=1)
 
-    def _at(self, points: Tensor) -> Tensor:
+    def _query_chunk(self, points: Tensor) -> Tensor:
         model = self.bundle.model
         if isinstance(model, Queryable):
             return model.query(points, self.states)
@@ -363,7 +350,7 @@ class Field:
 
 
 def load(folder: str | Path, device: str = "cpu") -> Bundle:
-    """The surrogate that a run left in its folder, ready to predict."""
+    """The surrogate in a run folder."""
     if (message := unfinished(Path(folder))) is not None:
         raise UserError(message)
     bundle, where = Bundle(**vars(read_bundle(Path(folder)))), resolve_device(device)
@@ -373,12 +360,38 @@ def load(folder: str | Path, device: str = "cpu") -> Bundle:
 
 
 def as_tensor(values: Any) -> Any:
-    """Arrays of numpy, and nested lists, as tensors that share their memory where they can."""
+    """NumPy arrays and nested lists as tensors, which share their memory if possible."""
     if values is None or isinstance(values, Tensor):
         return values
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of arrays that may not be written to: nothing here does
+        warnings.simplefilter("ignore")  # about read-only arrays, which nothing here writes to
         return torch.as_tensor(np.ascontiguousarray(values))
+
+
+def _weight_dtype(model: nn.Module) -> torch.dtype:
+    dtypes = (weight.dtype for weight in model.parameters() if weight.is_floating_point())
+    return next(dtypes, torch.get_default_dtype())
+
+
+@contextmanager
+def _inputs_cast_to(dtype: torch.dtype, model: nn.Module) -> Iterator[None]:
+    """Cast arguments of `model` to the type of its weights, which was changed after training."""
+
+    def cast(value: Any) -> Any:
+        return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    def cast_all(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return tuple(map(cast, args)), {name: cast(value) for name, value in kwargs.items()}
+
+    handle = model.register_forward_pre_hook(cast_all, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _sample_count(coords: Tensor, inputs: Tensor | None) -> int:
+    return len(inputs) if inputs is not None else len(coords) if coords.dim() == 3 else 1
 
 
 def _like(found: Tensor, *given: Any) -> Any:

@@ -1,6 +1,6 @@
-"""A trained surrogate as two files: `model.safetensors` and `model.json`. No pickle anywhere.
+"""A trained surrogate as two files without pickle: `model.safetensors` and `model.json`.
 
-What `model.json` says is checked against the header of `model.safetensors` before anything is allocated.
+`model.json` is checked against the header of `model.safetensors` before memory is allocated.
 """
 
 import json
@@ -24,11 +24,12 @@ from linearno.core.atomic_io import (
     write_json,
     write_tensors,
 )
-from linearno.core.config import Config
+from linearno.core.config import Config, read_yaml_values
 from linearno.core.device import Precision
 from linearno.core.errors import UserError, brief, require
 from linearno.core.provenance import commit, machine, versions
 from linearno.data import FieldData, FieldSpec, Scaler
+from linearno.meshes.config import MeshFields
 from linearno.models import MODELS, rebuild_model
 from linearno.nn.protocol import fixed_grid, model_name, spec_of
 from linearno.ops import backend
@@ -38,7 +39,7 @@ from linearno.training.tasks import make_task
 
 FORMAT = 1
 REAL_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-SPARE_PARAMETERS = 1000
+SPARE_PARAMETERS = 1000  # that a constructor may make and replace, in addition to ten times those of the file
 MISFIT = "the weights do not fit the model that model.json describes"
 HOW = "give a run folder, as `linearno train` writes it"
 
@@ -47,18 +48,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BundleParts:
-    """All that a bundle is made of.
+    """The parts of a bundle.
 
     Args:
         model: a registered model.
-        scaler: between physical units and what the model sees.
+        scaler: between physical units and the numbers of the model.
         spec: fields of the data.
-        coords: points (N, X) that all training samples shared, if they did: a prediction may leave them out.
+        coords: points (N, X) that all training samples shared, if they did: the default of a prediction.
         recipe: name of the recipe.
         seed: of the run.
         precision: of predictions.
-        task: what the model is asked.
+        task: how samples become calls of the model.
         aux: auxiliary fields that all training samples shared, such as the edges of their mesh.
+        mesh_fields: how inputs are read from a mesh file, if the model was trained on such files.
     """
 
     model: nn.Module
@@ -70,6 +72,7 @@ class BundleParts:
     precision: Precision = "fp32"
     task: Task = field(default_factory=Task)
     aux: Mapping[str, Tensor] = field(default_factory=dict)
+    mesh_fields: MeshFields | None = None
 
 
 class ModelCard(Config):
@@ -87,7 +90,7 @@ class ModelCard(Config):
 
 
 class BundleCard(Config):
-    """`model.json`; facts that nothing depends on are not listed."""
+    """What is read of `model.json`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -98,6 +101,7 @@ class BundleCard(Config):
     task: dict[str, Any] | None = None
     precision: Precision = "fp32"
     seed: NonNegativeInt = 0
+    mesh_fields: MeshFields | None = None
 
 
 def write_bundle(folder: Path, parts: BundleParts) -> None:
@@ -112,7 +116,7 @@ def write_bundle(folder: Path, parts: BundleParts) -> None:
 
 
 def make_card(parts: BundleParts) -> dict[str, Any]:
-    """Everything but the numbers."""
+    """The contents of `model.json`."""
     config, sizes, _ = spec_of(parts.model)
     settings = config.model_dump(mode="json")
     name = settings.pop("name")
@@ -130,6 +134,7 @@ def make_card(parts: BundleParts) -> dict[str, Any]:
         "task": parts.task.model_dump(mode="json"),
         "precision": parts.precision,
         "seed": parts.seed,
+        "mesh_fields": None if parts.mesh_fields is None else parts.mesh_fields.model_dump(mode="json"),
         "commit": commit(),
         "machine": machine(parts.scaler.coords.mean.device),
         "versions": versions(),
@@ -142,19 +147,38 @@ def read_bundle(folder: Path) -> BundleParts:
     card = _read_card(path)
     try:
         task = make_task(card.task)
-        asked = task.spec(card.spec)
+        call_spec = task.spec(card.spec)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     shapes = tensor_shapes(weights, how=HOW)
-    model = _build(path, card, asked, _part(shapes, "model."))
+    model = _build(path, card, call_spec, _part(shapes, "model."))
     tensors = read_tensors(weights, how=HOW)
-    scaler, coords = Scaler.blank(asked), tensors.get("coords")
+    scaler, coords = Scaler.blank(call_spec), tensors.get("coords")
     _fill(folder, model, _part(tensors, "model."), MISFIT)
     _fill(folder, scaler, _part(tensors, "scaler."), "its scaling does not fit the fields of model.json")
     _require_numbers(weights, tensors)
     _require_coords(path, card.spec, coords)
-    aux = _part(tensors, "aux.")
-    return BundleParts(model, scaler, card.spec, coords, card.recipe, card.seed, card.precision, task, aux)
+    return BundleParts(
+        model,
+        scaler,
+        card.spec,
+        coords,
+        card.recipe,
+        card.seed,
+        card.precision,
+        task,
+        _part(tensors, "aux."),
+        card.mesh_fields if "mesh_fields" in card.model_fields_set else _mesh_fields_of_run(folder),
+    )
+
+
+def _mesh_fields_of_run(folder: Path) -> MeshFields | None:
+    """Those of a bundle without the key `mesh_fields`, which earlier versions wrote, from its run folder."""
+    path = folder / "config.yaml"
+    data = read_yaml_values(path).get("data") if path.exists() else None
+    if not isinstance(data, dict) or data.get("name") != "cases":
+        return None
+    return MeshFields.make({name: data[name] for name in MeshFields.model_fields if name in data})
 
 
 def _read_card(path: Path) -> BundleCard:
@@ -177,13 +201,20 @@ def _read_card(path: Path) -> BundleCard:
     return card
 
 
-def _build(path: Path, card: BundleCard, asked: FieldSpec, shapes: Mapping[str, Any]) -> nn.Module:
-    """The model with fresh weights, once it is known to have just the tensors that the file holds."""
+def _build(path: Path, card: BundleCard, spec: FieldSpec, shapes: Mapping[str, Any]) -> nn.Module:
+    """The model with fresh weights; an error before memory is allocated if its tensors are others.
+
+    Args:
+        path: of the card.
+        card: describes the model.
+        spec: inputs and outputs of one model call.
+        shapes: of the tensors in the file, by name.
+    """
     entry, sizes = MODELS[card.model.name], card.model.sizes
     for name in ("coords", "inputs", "outputs"):
-        if name in entry.sizes and sizes.get(name) != len(getattr(asked, name)):
+        if name in entry.sizes and sizes.get(name) != len(getattr(spec, name)):
             raise UserError(
-                f"{path}: model.{name} is {sizes.get(name)!r:.40}, the fields are {len(getattr(asked, name))}"
+                f"{path}: model.{name} is {sizes.get(name)!r:.40}, the fields are {len(getattr(spec, name))}"
             )
     misfit = f"{path.parent}: {MISFIT}"
 
@@ -210,15 +241,15 @@ def _build(path: Path, card: BundleCard, asked: FieldSpec, shapes: Mapping[str, 
             compare(build())
     except UserError:
         raise
-    except Exception as error:  # a constructor that computes with numbers; they are not there yet
+    except Exception as error:  # a constructor that reads values, which meta tensors do not have
         if entry.cls.__module__.startswith("linearno."):
             raise
-        log.debug("%s is not built without memory first: %s", card.model.name, error)
+        log.debug("%s cannot be built on the meta device: %s", card.model.name, error)
     return compare(build())
 
 
 def _rebuilt(name: str, sizes: Mapping[str, Any], settings: Mapping[str, Any], seed: int) -> nn.Module:
-    """The model with the first weights that the seed gives, and whatever else its constructor draws."""
+    """The model with the initial weights that the seed gives."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return rebuild_model(name, sizes, settings)
@@ -226,9 +257,9 @@ def _rebuilt(name: str, sizes: Mapping[str, Any], settings: Mapping[str, Any], s
 
 @torch.no_grad()
 def require_rebuildable(parts: BundleParts, train: FieldData, points: int | None = None) -> None:
-    """An error now if a model of a user's own would not be the same when it is loaded again.
+    """An error if a user's own model would predict otherwise after it is saved and loaded.
 
-    Compares predictions for the first sample, or for its first `points` points.
+    Compares predictions for the first sample of `train`, or for its first `points` points.
     """
     model, name = parts.model, model_name(parts.model)
     if type(model).__module__.startswith("linearno."):
@@ -254,24 +285,24 @@ def require_rebuildable(parts: BundleParts, train: FieldData, points: int | None
         module.train(training)
     if not torch.equal(*found):
         raise UserError(
-            f"model {name!r} predicts otherwise when it is built again with the same weights: register what "
-            "its constructor draws or computes as a buffer, which is saved"
+            f"model {name!r} predicts otherwise when it is rebuilt with the same weights: register what its "
+            "constructor draws or computes as a buffer, which is saved"
         )
 
 
 def _require_grid(path: Path, grid: tuple[int, ...], spec: FieldSpec) -> None:
-    """A model bound to a grid allocates arrays of its size."""
+    """Refuse a grid of another size, of which a model allocates arrays."""
     if spec.grid is not None and tuple(grid) != spec.grid:
         raise UserError(f"{path}: model.settings.grid is {tuple(grid)}, the fields are on {spec.grid}")
 
 
 class _TooLarge(Exception):
-    """A model that is larger than the file that describes it."""
+    """A model that is larger than its file."""
 
 
 @contextmanager
 def _size_errors() -> Iterator[None]:
-    """Sizes that no tensor can have are the file's fault."""
+    """Turn errors about sizes that no tensor can have into `_TooLarge`."""
     try:
         yield
     except (OverflowError, MemoryError) as error:
@@ -283,17 +314,14 @@ def _size_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _parameter_limit(most: int) -> Iterator[None]:
-    """Stop a constructor that makes far more parameters than the file holds: a depth of 200,000, say.
-
-    Some more are fine: a constructor may replace parts that it has built.
-    """
+def _parameter_limit(expected: int) -> Iterator[None]:
+    """Stop a constructor that makes far more parameters than expected: a depth of 200,000, say."""
     count = 0
 
     def registered(module: nn.Module, name: str, parameter: Any) -> None:
         nonlocal count
         count += parameter is not None
-        if count > SPARE_PARAMETERS + 10 * most:
+        if count > SPARE_PARAMETERS + 10 * expected:
             raise _TooLarge
 
     handle = register_module_parameter_registration_hook(registered)
@@ -306,8 +334,7 @@ def _parameter_limit(most: int) -> Iterator[None]:
 def _fill(folder: Path, module: nn.Module, tensors: Mapping[str, Tensor], misfit: str) -> None:
     own = module.state_dict()
     for name, tensor in tensors.items():
-        same = name in own and _kind(own[name]) == _kind(tensor)
-        if not same:
+        if name not in own or _kind(own[name]) != _kind(tensor):
             raise UserError(f"{folder}: {misfit} ({name} is {tensor.dtype})")
     try:
         module.load_state_dict(dict(tensors))
@@ -316,7 +343,7 @@ def _fill(folder: Path, module: nn.Module, tensors: Mapping[str, Tensor], misfit
 
 
 def _kind(tensor: Tensor) -> str:
-    """What numbers a tensor holds: weights may be narrower than the model's, not of another kind."""
+    """The kind of a tensor's numbers: weights may be narrower than the model's, but not of another kind."""
     if tensor.is_complex():
         return "complex"
     if tensor.is_floating_point():

@@ -47,7 +47,7 @@ def ports_of(bundle: Bundle) -> tuple[list[Port], list[Port]]:
     own = [need for need in needs_of(bundle.model) or () if need in bundle.spec.aux or need == "surface"]
     if own:
         raise unsupported(bundle.model, f"export, since it needs {own[0]}")
-    asked, outputs, grid = bundle.asked, _outputs(bundle), fixed_grid(bundle.model)
+    asked, outputs, grid = bundle.call_spec, _outputs(bundle), fixed_grid(bundle.model)
     crossing = completes(bundle.model)
     here = prod(grid) if grid else "observations" if crossing else "points"
     there = "points" if crossing else here
@@ -66,7 +66,7 @@ def ports_of(bundle: Bundle) -> tuple[list[Port], list[Port]]:
 
 def _outputs(bundle: Bundle) -> tuple[str, ...]:
     """The fields of one call; those of a frame at any time without its number: x of x0."""
-    names = bundle.asked.outputs
+    names = bundle.call_spec.outputs
     bare = tuple(re.sub(r"\W*\d+$", "", name) for name in names)
     return bare if isinstance(bundle.task, Timed) and all(bare) and len(set(bare)) == len(names) else names
 
