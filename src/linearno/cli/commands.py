@@ -71,23 +71,3 @@ def options(
     ] = False,
 ) -> None:
     pass
-<<<<<<< HEAD
-=======
-
-
-app.command()(demo.demo)
-app.command()(gallery.gallery)
-app.add_typer(data.app, name="data")
-app.command()(init.init)
-app.command()(train.train)
-app.command()(evaluate.evaluate)
-app.command()(predict.predict)
-app.command()(query.query)
-app.command()(export.export)
-app.command("import")(import_.import_)
-app.command()(report.report)
-app.command()(animate.animate)
-app.command()(models.models)
-app.command()(recipes.recipes)
-app.command()(doctor.doctor)
->>>>>>> bb34e00 (Carry the mesh fields in the bundle; move on_meshes to inference; cast inputs to the weights)
