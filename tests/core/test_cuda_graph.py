@@ -13,7 +13,7 @@ from jaxtyping import config
 from benchmarks.timing import graphed
 from linearno.core import cuda_graph
 from linearno.core.cuda_graph import capture
-from linearno.inference.streaming.cuda_graphs import MOST, Replays
+from linearno.inference.streaming.cuda_graphs import MAX_GRAPHS, GraphCache
 from linearno.solvers.captured_steps import capture_step
 
 CUDA = torch.device("cuda", 0)
@@ -186,7 +186,7 @@ def test_captures_of_two_threads_take_turns(cuda):
 
 def test_recordings_of_a_stream_hold_neither_the_model_nor_a_pool_without_graphs(cuda):
     """PyTorch refuses a pool whose graphs are all gone, as after many questions of other sizes."""
-    replays, weights, x = Replays(CUDA, ()), Weights(), torch.ones(4)
+    replays, weights, x = GraphCache(CUDA, ()), Weights(), torch.ones(4)
     alive = weakref.ref(weights)
 
     def asked(key):
@@ -197,10 +197,10 @@ def test_recordings_of_a_stream_hold_neither_the_model_nor_a_pool_without_graphs
 
     assert asked("a") == []
     assert asked("a") == [("begin", None, "thread_local")]
-    (held,) = [known for known in replays.recordings.values() if known is not None]
+    (held,) = [known for known in replays.graphs.values() if known is not None]
     asked("b")
     assert asked("b") == [("begin", held.replay.pool, "thread_local")]
-    for key in range(MOST):
+    for key in range(MAX_GRAPHS):
         asked(key)
     assert asked(0) == [("begin", None, "thread_local")]
     del weights

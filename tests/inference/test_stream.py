@@ -97,7 +97,7 @@ class Remembered:
 @pytest.mark.parametrize("settings", [{}, {"time": True}], ids=str)
 def test_a_pass_depends_on_nothing_but_what_it_is_given(monkeypatch, keep, settings):
     recordings = Remembered()
-    monkeypatch.setattr(passes, "replays_of", lambda model, numbers: recordings)
+    monkeypatch.setattr(passes, "graph_cache_of", lambda model, elements: recordings)
     model = make(**settings)
     streamer = Streamer(model, keep=keep, chunk=13)
     for turn in range(3):
@@ -114,7 +114,7 @@ def test_a_pass_depends_on_nothing_but_what_it_is_given(monkeypatch, keep, setti
 
 def test_what_was_recorded_is_not_used_once_the_scales_lie_elsewhere(monkeypatch):
     recordings, (coords, inputs) = Remembered(), question()
-    monkeypatch.setattr(passes, "replays_of", lambda model, numbers: recordings)
+    monkeypatch.setattr(passes, "graph_cache_of", lambda model, elements: recordings)
     scaler = Scaler(*(Standardise.identity(channels) for channels in (2, 1, 2))).double()
     streamer, known = Streamer(make(), scaler=scaler), []
     for _ in range(2):
@@ -270,7 +270,7 @@ def test_what_cannot_be_streamed_is_refused_before_any_work():
     with pytest.raises(UserError, match=r"with keep='host' need about .*; give more, or keep=recompute"):
         stream(model, coords, inputs, memory="1kB", keep="host")
     with pytest.raises(UserError, match="keep='dsik' is not known; did you mean 'disk'"):
-        planning._ways("dsik", "cpu")
+        planning._choices("dsik", "cpu")
     with pytest.raises(UserError, match="chunk=0: expected one point or more"):
         stream(model, coords, inputs, chunk=0)
     with pytest.raises(UserError, match="no points"):

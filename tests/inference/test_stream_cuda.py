@@ -7,7 +7,7 @@ import torch
 from linearno import LinearNO, Transolver, stream
 from linearno.inference.streaming import Streamer
 from linearno.inference.streaming import cuda_graphs as replay
-from linearno.inference.streaming.cuda_graphs import MOST, SMALL, replays_of
+from linearno.inference.streaming.cuda_graphs import MAX_GRAPH_ELEMENTS, MAX_GRAPHS, graph_cache_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -74,7 +74,7 @@ def test_a_question_that_is_asked_again_is_replayed_with_its_own_numbers(kind, p
     def check(*question):
         replayed = asked(*question)
         with monkeypatch.context() as patch:
-            patch.setattr(replay, "SMALL", 0)
+            patch.setattr(replay, "MAX_GRAPH_ELEMENTS", 0)
             for found, computed in zip(replayed, asked(*question), strict=True):
                 assert (found - computed).abs().max() < near * computed.abs().max()
 
@@ -84,7 +84,7 @@ def test_a_question_that_is_asked_again_is_replayed_with_its_own_numbers(kind, p
         for weight in model.parameters():
             weight.mul_(1.1)  # in their places: a recording reads the new ones
         check(coords, inputs, torch.rand(500, 3))
-    recorded = replays_of(model, 1).recordings.values()
+    recorded = graph_cache_of(model, 1).graphs.values()
     assert sum(one is not None for one in recorded) == len(model.blocks) + 2  # passes, answers, a query
 
 
@@ -93,7 +93,7 @@ def test_recordings_do_not_outlive_their_number():
     model.cuda()
     streamer = Streamer(model)
     states = streamer.encode(coords, inputs)
-    for points in range(1, 2 * MOST):
+    for points in range(1, 2 * MAX_GRAPHS):
         streamer.query(coords[:points], states, inputs[:points])
-    assert len(replays_of(model, 1).recordings) == MOST
-    assert replays_of(model, SMALL + 1) is None
+    assert len(graph_cache_of(model, 1).graphs) == MAX_GRAPHS
+    assert graph_cache_of(model, MAX_GRAPH_ELEMENTS + 1) is None

@@ -1,6 +1,6 @@
-"""The same small work again and again: on CUDA recorded as a graph and replayed without the host.
+"""Capture repeated small work as CUDA graphs, and replay it without the host.
 
-Kernels on a few thousand points take less time than Python takes to start them, one after another.
+Kernels on a few thousand points take less time than Python takes to launch them.
 """
 
 from collections import OrderedDict
@@ -16,77 +16,88 @@ from torch import Tensor, nn
 from linearno.core.cuda_graph import CapturedFunction, capture
 from linearno.ops.backend import chosen
 
-MOST = 32  # recordings of a model; the one that was asked for longest ago goes first
-SMALL = 2**22  # numbers of a chunk's features: recordings keep what they give, within `planning.FIXED`
+MAX_GRAPHS = 32  # per model; the least recently used one is dropped
+MAX_GRAPH_ELEMENTS = 2**22  # of a chunk's features: graphs keep their results in memory
 
 Work = Callable[..., tuple[Tensor, ...]]
 
 
-class Recording(NamedTuple):
+class CapturedWork(NamedTuple):
     """A captured work, and the tensors that it reads its arguments from."""
 
     replay: CapturedFunction[tuple[Tensor, ...]]
-    given: list[Tensor]
+    arguments: list[Tensor]
 
 
-class Replays:
-    """What was recorded of one model: graphs that use the same memory, one after another."""
+class GraphCache:
+    """The CUDA graphs of one model. They share memory, so one of them runs at a time.
 
-    def __init__(self, device: torch.device, weights: tuple[int, ...]):
+    Args:
+        device: where they run.
+        addresses: of the weights that they read.
+    """
+
+    def __init__(self, device: torch.device, addresses: tuple[int, ...]):
         self.stream, self.lock = torch.cuda.Stream(device), Lock()
-        self.done = torch.cuda.Event()  # the last replay, and that what it gave was taken
-        self.recordings: OrderedDict[Hashable, Recording | None] = OrderedDict()  # None: computed once
-        self.weights = weights  # where they are
-        self.places: WeakValueDictionary[Hashable, Tensor] = WeakValueDictionary()
+        self.done = torch.cuda.Event()  # results of the last replay were copied
+        self.graphs: OrderedDict[Hashable, CapturedWork | None] = OrderedDict()  # None: computed once
+        self.addresses = addresses
+        self.buffers: WeakValueDictionary[Hashable, Tensor] = WeakValueDictionary()
 
-    def __call__(self, key: Hashable, work: Work, *given: Tensor) -> tuple[Tensor, ...]:
-        """`work(*given)`, computed the first time, recorded the second, replayed from then on; `key` and the
-        shapes say what the work is."""
-        key = (key, chosen(), *((part.shape, part.dtype) for part in given))
+    def __call__(self, key: Hashable, work: Work, *arguments: Tensor) -> tuple[Tensor, ...]:
+        """`work(*arguments)`: computed the first time, captured the second, replayed from then on.
+
+        Args:
+            key: identifies the work, together with the shapes and types of the arguments.
+            work: depends on nothing but its arguments, the weights and `key`.
+            arguments: tensors on the device.
+        """
+        key = (key, chosen(), *((part.shape, part.dtype) for part in arguments))
         with self.lock:
-            here = torch.cuda.current_stream(self.stream.device)
-            here.wait_event(self.done)  # it may have been on another stream
-            known = key in self.recordings
-            recording = self.recordings.pop(key, None)
-            if known and recording is None:
-                recording = self._record(work, given)
-            self.recordings[key] = recording
-            while len(self.recordings) > MOST:
-                self.recordings.popitem(last=False)
-            if recording is not None:
-                torch._foreach_copy_(recording.given, list(given))
-                taken = tuple(part.clone() for part in recording.replay())
-                self.done.record(here)
-                return taken
-        return work(*given)
+            current = torch.cuda.current_stream(self.stream.device)
+            current.wait_event(self.done)  # which may be of another stream
+            known = key in self.graphs
+            captured = self.graphs.pop(key, None)
+            if known and captured is None:
+                captured = self._capture(work, arguments)
+            self.graphs[key] = captured
+            while len(self.graphs) > MAX_GRAPHS:
+                self.graphs.popitem(last=False)
+            if captured is not None:
+                torch._foreach_copy_(captured.arguments, list(arguments))
+                results = tuple(part.clone() for part in captured.replay())
+                self.done.record(current)
+                return results
+        return work(*arguments)
 
-    def _record(self, work: Work, given: tuple[Tensor, ...]) -> Recording:
-        held = [self._place(number, part) for number, part in enumerate(given)]
-        torch._foreach_copy_(held, list(given))
-        pool = next((known.replay.pool for known in self.recordings.values() if known is not None), None)
-        with _casts_of_its_own():
+    def _capture(self, work: Work, arguments: tuple[Tensor, ...]) -> CapturedWork:
+        buffers = [self._buffer(number, part) for number, part in enumerate(arguments)]
+        torch._foreach_copy_(buffers, list(arguments))
+        pool = next((graph.replay.pool for graph in self.graphs.values() if graph is not None), None)
+        with _without_autocast_cache():
             replay = capture(
-                lambda: work(*held),
+                lambda: work(*buffers),
                 stream=self.stream,
                 pool=pool,
                 warmup=1,
                 concurrent=True,
-                keep_alive=held,  # not `work`, which holds the model and a mesh of any size
+                keep_alive=buffers,  # not `work`, which holds the model and a mesh of any size
             )
-        return Recording(replay, held)
+        return CapturedWork(replay, buffers)
 
-    def _place(self, number: int, like: Tensor) -> Tensor:
-        """Where the recordings read their part of that number, if it is like this one."""
+    def _buffer(self, number: int, like: Tensor) -> Tensor:
+        """The tensor from which all graphs read argument `number`, if it has this shape and type."""
         key = (number, like.shape, like.dtype)
-        place = self.places.get(key)
-        if place is None:
-            place = self.places[key] = torch.empty_like(like, memory_format=torch.contiguous_format)
-        return place
+        buffer = self.buffers.get(key)
+        if buffer is None:
+            buffer = torch.empty_like(like, memory_format=torch.contiguous_format)
+            self.buffers[key] = buffer
+        return buffer
 
 
 @contextmanager
-def _casts_of_its_own() -> Iterator[None]:
-    """Weights are cast within the recording: what autocast remembers is gone when its block ends."""
+def _without_autocast_cache() -> Iterator[None]:
+    """Cast weights within the capture: autocast frees those of its cache."""
     before = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
@@ -95,27 +106,26 @@ def _casts_of_its_own() -> Iterator[None]:
         torch.set_autocast_cache_enabled(before)
 
 
-_OF_MODELS: WeakKeyDictionary[nn.Module, Replays] = WeakKeyDictionary()
+_GRAPH_CACHES: WeakKeyDictionary[nn.Module, GraphCache] = WeakKeyDictionary()
 
 
-def replays_of(model: nn.Module, numbers: int) -> Replays | None:
-    """Where work of `model` on chunks with so many numbers is recorded; None where that would not pay.
+def graph_cache_of(model: nn.Module, elements: int) -> GraphCache | None:
+    """The graphs of `model` for chunks with so many elements; None if graphs do not pay.
 
-    Recordings read weights where they were: they are dropped when one of them has gone elsewhere.
+    They are dropped when a weight has moved in memory.
     """
     device = next(model.parameters()).device
-    if device.type != "cuda" or numbers > SMALL:
+    if device.type != "cuda" or elements > MAX_GRAPH_ELEMENTS:
         return None
-    weights = places_of(model)
-    known = _OF_MODELS.get(model)
-    if known is None or known.weights != weights:
-        known = _OF_MODELS[model] = Replays(device, weights)
-    return known
+    addresses = addresses_of(model)
+    cache = _GRAPH_CACHES.get(model)
+    if cache is None or cache.addresses != addresses:
+        cache = _GRAPH_CACHES[model] = GraphCache(device, addresses)
+    return cache
 
 
-def places_of(module: nn.Module) -> tuple[int, ...]:
-    """Where its parameters and buffers lie. `parameters()` finds the same, but takes longer than a short
-    question."""
+def addresses_of(module: nn.Module) -> tuple[int, ...]:
+    """Addresses of its parameters and buffers. `parameters()` takes longer than a short query."""
     own = (part for found in (module._parameters, module._buffers) for part in found.values())
-    below = (place for child in module._modules.values() if child is not None for place in places_of(child))
+    below = (each for child in module._modules.values() if child is not None for each in addresses_of(child))
     return (*(part.data_ptr() for part in own if part is not None), *below)

@@ -1,4 +1,4 @@
-"""Rows of points, in memory or on disk, read and written a chunk at a time.
+"""Rows of points in memory or on disk, read and written in chunks.
 
 Axes: B samples, N points, C channels, n points of a chunk.
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from linearno.core.errors import UserError
 
-Array = Tensor | np.ndarray  # a tensor, an array, or a memory-mapped one
+Array = Tensor | np.ndarray  # which may be memory-mapped
 Chunk = Float[Tensor, "B n C"]
 
 
@@ -28,18 +28,18 @@ class Rows(ABC):
 
     @abstractmethod
     def read(self, n: slice) -> Chunk:
-        """The rows of these points: where they lie, or a copy."""
+        """The rows of these points: a view, or a copy."""
 
     @abstractmethod
     def write(self, n: slice, values: Chunk) -> None: ...
 
     @abstractmethod
-    def place(self, n: slice) -> Chunk | None:
-        """Where in memory these rows lie, if they do."""
+    def view(self, n: slice) -> Chunk | None:
+        """A view of these rows; None if they are not in memory."""
 
 
 class InMemory(Rows):
-    """Those of a tensor."""
+    """The rows of a tensor."""
 
     def __init__(self, tensor: Float[Tensor, "B N C"]):
         self.tensor = tensor
@@ -51,48 +51,45 @@ class InMemory(Rows):
     def write(self, n: slice, values: Chunk) -> None:
         self.tensor[:, n] = values
 
-    def place(self, n: slice) -> Chunk:
+    def view(self, n: slice) -> Chunk:
         return self.tensor[:, n]
 
 
 class OnDisk(Rows):
-    """In a temporary file that is gone when this is. Plain reads and writes: what is mapped into memory would
-    count as memory."""
+    """Rows in a temporary file, deleted with this object; a memory map would count as memory."""
 
     def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype):
         self.shape, self.dtype = shape, dtype
-        self.row = shape[2] * dtype.itemsize  # bytes
-        self.file: IO[bytes] = tempfile.TemporaryFile(prefix="linearno-", buffering=0)  # noqa: SIM115 (kept)
+        self.row_bytes = shape[2] * dtype.itemsize
+        self.file: IO[bytes] = tempfile.TemporaryFile(prefix="linearno-", buffering=0)  # noqa: SIM115
 
     def read(self, n: slice) -> Chunk:
-        samples, _, channels = self.shape
-        rows = torch.empty(samples, n.stop - n.start, channels, dtype=self.dtype)
+        rows = torch.empty(self.shape[0], n.stop - n.start, self.shape[2], dtype=self.dtype)
         for sample, part in enumerate(rows):
-            self.file.seek(self._start(sample, n))
-            _whole(self.file.readinto, part)  # type: ignore[attr-defined]  # a raw file's
+            self._seek(sample, n)
+            _transfer(self.file.readinto, part)  # type: ignore[attr-defined]  # of a raw file
         return rows
 
     def write(self, n: slice, values: Chunk) -> None:
-        for sample, part in enumerate(values.to(self.dtype).contiguous()):
-            self.file.seek(self._start(sample, n))
-            try:
-                _whole(self.file.write, part)
-            except OSError as error:
-                folder = tempfile.gettempdir()
-                raise UserError(
-                    f"cannot keep features on disk in {folder} ({error.strerror or error}); set TMPDIR to a "
-                    "folder with more room, or give keep='recompute'"
-                ) from error
+        try:
+            for sample, part in enumerate(values.to(self.dtype).contiguous()):
+                self._seek(sample, n)
+                _transfer(self.file.write, part)
+        except OSError as error:
+            raise UserError(
+                f"cannot keep features on disk in {tempfile.gettempdir()} ({error.strerror or error}); set "
+                "TMPDIR to a folder with more space, or give keep='recompute'"
+            ) from error
 
-    def place(self, n: slice) -> None:
+    def view(self, n: slice) -> None:
         return None
 
-    def _start(self, sample: int, n: slice) -> int:
-        return (sample * self.shape[1] + n.start) * self.row
+    def _seek(self, sample: int, n: slice) -> None:
+        self.file.seek((sample * self.shape[1] + n.start) * self.row_bytes)
 
 
-def _whole(move: Callable[[memoryview], int | None], part: Tensor) -> None:
-    """All bytes of a tensor: a raw file may take several calls."""
+def _transfer(move: Callable[[memoryview], int | None], part: Tensor) -> None:
+    """Read or write all bytes of a tensor, for which a raw file may need several calls."""
     left = part.view(torch.uint8).numpy().data.cast("B")
     while len(left):
         moved = move(left)
@@ -105,7 +102,7 @@ def as_rows(array: Array, name: str) -> InMemory:
     """Rows (B, N, C), or (N, C) of one sample, without a copy."""
     if isinstance(array, np.ndarray):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a file mapped for reading: nothing here writes to it
+            warnings.simplefilter("ignore")  # about read-only memory maps, which nothing here writes to
             array = torch.from_numpy(array)
     if array.dim() not in (2, 3):
         raise UserError(
