@@ -15,7 +15,7 @@ from linearno.experiment import run
 from linearno.nn import ReferenceDistances
 from linearno.recipes import RECIPES
 from linearno.run_config import changed
-from tests.commands import linearno
+from tests.commands import linearno, refused
 
 CPU = torch.device("cpu")
 SPEC = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",), aux={"edges": "edge", "speed": "sample"})
@@ -53,6 +53,24 @@ def test_edges_of_a_shared_mesh_are_kept_with_the_model(tmp_path):
     speed = train.aux["speed"].double().numpy()  # another type than the model's
     found = again.predict(train.inputs.numpy(), batch=4, aux={"speed": speed})
     np.testing.assert_allclose(found, bundle.predict_data(train, batch=2).numpy(), rtol=1e-6)
+
+
+def test_predict_reads_auxiliary_fields_from_the_file_of_the_inputs(tmp_path):
+    train = data()
+    bundle = fit("neighbour-net", train, out=tmp_path / "run", **QUICK)
+    edges = train.aux["edges"].flip(0).numpy()
+    arrays = {"a": train.inputs[..., 0].numpy(), "coords": train.coords.numpy(), "edges": edges}
+    np.savez(tmp_path / "a.npz", speed=train.aux["speed"], **arrays)
+    code, output = linearno("predict", tmp_path / "run", tmp_path / "a.npz", "-o", tmp_path / "u.npz")
+    assert code == 0, output
+    expected = bundle.predict(
+        train.inputs, train.coords, aux={"edges": edges, "speed": train.aux["speed"].numpy()}
+    )
+    with np.load(tmp_path / "u.npz") as found:
+        np.testing.assert_allclose(found["u"], expected[..., 0], rtol=1e-6)
+    np.savez(tmp_path / "b.npz", **arrays)
+    line = refused("predict", tmp_path / "run", tmp_path / "b.npz", "-o", tmp_path / "u.npz")
+    assert "this model needs speed" in line
 
 
 def test_meshes_with_edges_of_their_own_are_predicted_together(tmp_path):

@@ -209,6 +209,8 @@ class Bundle(BundleParts):
         if completes(self.model) and inputs is None:
             raise UserError(NO_OBSERVATIONS)
         coords, inputs = self._require_fit(coords, inputs)
+        if completes(self.model):
+            self.warn_outside(coords, "observations")
         samples = _sample_count(coords, inputs)
         coords = self._for_each_sample(coords, samples)
         if self.streams_queries:
@@ -216,8 +218,6 @@ class Bundle(BundleParts):
             states: Any = self.streamer(memory).encode(coords, inputs, time=time, positions=positions)
             return EncodedSamples(self, states, samples, time)
         self._require_queryable()
-        if completes(self.model):
-            self.warn_outside(coords, "observations")
         states = self.scaled(coords), None
         if inputs is not None:
             encoded = self.scaler.inputs.encode(inputs.to(self.scaler.inputs.mean))
