@@ -100,9 +100,9 @@ def test_a_saved_model_predicts_the_same(case, trained):
     bundle, folder = trained(case)
     data = data_of(case)
     loaded = load(folder)
-    expected = bundle.answer(data, batch=2)
+    expected = bundle.predict_data(data, batch=2)
     assert expected.shape == data.targets.shape
-    assert torch.equal(loaded.answer(data, batch=2), expected)
+    assert torch.equal(loaded.predict_data(data, batch=2), expected)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -110,8 +110,8 @@ def test_bf16_trains_close_to_fp32(case, trained):
     skip_exempt("bf16", case)
     bundle, _ = trained(case)
     data = data_of(case)
-    fp32 = bundle.answer(data, batch=2)
-    bf16 = train(case, precision="bf16").answer(data, batch=2)
+    fp32 = bundle.predict_data(data, batch=2)
+    bf16 = train(case, precision="bf16").predict_data(data, batch=2)
     assert ((bf16 - fp32).norm() / fp32.norm()).item() < 0.2
 
 
