@@ -38,10 +38,10 @@ def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
 
 
 def convert(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Modes first, (C, C, m, 2) → (m, C, C, 2), and transforms of scattered points by `join_corners`."""
+    """Modes first, (C, C, m, 2) → (2, m, C, C), and transforms of scattered points by `join_corners`."""
     return published.join_corners(
         {
-            name: tensor.movedim(2, 0).contiguous() if ".mixings." in name else tensor
+            name: tensor.permute(3, 2, 0, 1) if ".mixings." in name else tensor
             for name, tensor in weights.items()
         }
     )

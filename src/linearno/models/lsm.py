@@ -117,7 +117,7 @@ class LSM(GridOperator):
             next_width = width + -width % heads
             raise ValueError(f"width={width} is not a multiple of heads={heads}; the next is {next_width}")
         frame = frame_of(grid, latent, coords=coords, width=width, modes=modes, multiple=REDUCTION)
-        require_image(frame.grid)
+        require_image(frame.grid, norm)
         patch = tuple(n // REDUCTION for n in frame.grid)
         levels = [NeuralSpectralBlock(each, heads, tokens, basis, patch) for each in level_widths(width)]
         features = PointFeatures(coords, inputs, grid if latent is None else None, unified, append)
@@ -158,7 +158,7 @@ class NeuralSpectralBlock(nn.Module):
     def forward(self, h: Float[Tensor, "B C *X"]) -> Float[Tensor, "B C *X"]:
         query, key_value = self._patches(self.query(h)), self._patches(self.key_value(h))
         key, value = key_value.unflatten(-1, (-1, 2)).unbind(dim=-1)
-        start = self.tokens.to(key).expand(len(key), -1, -1, -1)
+        start = self.tokens.to(key).expand(key.shape[0], -1, -1, -1)
         attention = nn.functional.scaled_dot_product_attention
         tokens = self._mapped(start + attention(start, key, value, scale=1.0))
         tokens = tokens.to(query)

@@ -96,7 +96,7 @@ def modes_of(weights: Weights, layer: str) -> tuple[int, ...]:
 
 
 def join_corners(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Complex weights (C, C, m1, …) of the corners of a spectrum as one real tensor (2 m1, …, C, C, 2).
+    """Complex weights (C, C, m1, …) of the corners of a spectrum as one real tensor (2, 2 m1, …, C, C).
 
     The corners are the lowest and the highest frequencies of each axis but the last, the first axis fastest.
     """
@@ -108,5 +108,6 @@ def join_corners(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         for axis in range(2, axes + 1):
             pairs = zip(corners[::2], corners[1::2], strict=True)
             corners = [torch.cat(pair, dim=axis) for pair in pairs]
-        joined[f"{layer}.weight"] = torch.view_as_real(corners[0].movedim((0, 1), (-2, -1)).contiguous())
+        modes_first = corners[0].movedim((0, 1), (-2, -1))
+        joined[f"{layer}.weight"] = torch.stack([modes_first.real, modes_first.imag])
     return joined

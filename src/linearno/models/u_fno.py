@@ -102,7 +102,7 @@ class UFNO(GridOperator):
         if unets > depth:
             raise ValueError(f"unets={unets}: there are only depth={depth} layers")
         frame = frame_of(grid, latent, coords=coords, width=width, modes=modes, multiple=REDUCTION)
-        require_image(frame.grid)
+        require_image(frame.grid, norm)
         modes = modes_per_axis(modes, len(frame.grid))
         require_resolved(modes, frame.grid)
         branches = [UNet(width, len(modes), norm) if i >= depth - unets else None for i in range(depth)]

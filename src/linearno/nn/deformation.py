@@ -94,8 +94,8 @@ class PointsToGrid(nn.Module):
     def forward(self, h: Float[Tensor, "B N C"], waves: Waves) -> Float[Tensor, "B C X1 X2"]:
         with torch.autocast(h.device.type, enabled=False):
             h = h.to(waves.cos)
-            spectrum = torch.complex(waves.cos.mT @ h, -(waves.sin.mT @ h))  # B K C
-            mixed = self.mixing(spectrum.transpose(0, 1)).permute(1, 2, 0)
+            spectrum = torch.stack([waves.cos.mT @ h, -(waves.sin.mT @ h)], dim=-1)  # B K C 2
+            mixed = self.mixing(spectrum.transpose(0, 1)).permute(1, 2, 0, 3)
             rows, columns = self.modes
             return from_low_modes(mixed.unflatten(2, (2 * rows, columns)), self.grid)
 
@@ -119,9 +119,10 @@ class GridToPoints(nn.Module):
 
     def forward(self, h: Float[Tensor, "B C X1 X2"], points: Points, waves: Waves) -> Float[Tensor, "B N C"]:
         with torch.autocast(h.device.type, enabled=False):
-            spectrum = self.mixing.on(low_modes(full_precision(h), self.modes)).flatten(2).mT  # B K C
+            spectrum = self.mixing.on(low_modes(full_precision(h), self.modes)).flatten(2, -2)
+            real, imaginary = spectrum.transpose(1, 2).unbind(dim=-1)  # B K C
             turn = 2 * pi * points[..., :1]
             paired = (torch.arange(waves.cos.shape[-1]) % self.modes[1] > 0).to(points)
             cos = waves.cos + paired * (waves.cos * turn.cos() - waves.sin * turn.sin())
             sin = waves.sin + paired * (waves.sin * turn.cos() + waves.cos * turn.sin())
-            return cos @ spectrum.real - sin @ spectrum.imag
+            return cos @ real - sin @ imaginary

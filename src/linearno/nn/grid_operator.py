@@ -111,7 +111,7 @@ class PointFeatures(nn.Module):
         self.register_buffer("fixed", fixed if on_grid or append == "grid" else None, persistent=False)
 
     def forward(self, coords: Coords, inputs: Inputs) -> Float[Tensor, "B N F"]:
-        own = None if self.fixed is None else self.fixed.to(coords).expand(len(coords), -1, -1)
+        own = None if self.fixed is None else self.fixed.to(coords).expand(coords.shape[0], -1, -1)
         position = coords
         if self.unified is not None:
             position = self.unified(own if self.measure_grid and own is not None else coords)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 Modes = int | tuple[int, ...]
 Field = Float[Tensor, "B C *X"]
-Spectrum = Complex[Tensor, "B C *K"]
+Spectrum = Float[Tensor, "B C *K 2"]  # real and imaginary parts
 
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}  # by grid axes
 
@@ -39,9 +39,10 @@ def require_resolved(modes: Sequence[int], grid: Sequence[int], *, factorised: b
 
 def low_modes(h: Field, modes: Sequence[int]) -> Spectrum:
     """Lowest modes of the real Fourier transform. Axis by axis, so that only they are transformed further."""
-    spectrum = torch.fft.rfft(h)[..., : modes[-1]]
-    for axis, m in zip(range(-2, -len(modes) - 1, -1), reversed(modes[:-1]), strict=True):
-        full = torch.fft.fft(spectrum, dim=axis)
+    spectrum = torch.view_as_real(torch.fft.rfft(h)).narrow(-2, 0, modes[-1])
+    for axis in range(-3, -len(modes) - 2, -1):
+        m = modes[axis + 1]
+        full = torch.view_as_real(torch.fft.fft(as_complex(spectrum), dim=axis + 1))
         spectrum = torch.cat([full.narrow(axis, 0, m), full.narrow(axis, full.shape[axis] - m, m)], dim=axis)
     return spectrum
 
@@ -50,11 +51,25 @@ def from_low_modes(spectrum: Spectrum, grid: Sequence[int]) -> Field:
     """Field on `grid` whose lowest modes are `spectrum`; all others are zero."""
     for axis, n in enumerate(grid[:-1], start=2):
         m = spectrum.shape[axis] // 2
-        low, high = spectrum.split(m, dim=axis)
         shape = list(spectrum.shape)
         shape[axis] = n - 2 * m
-        spectrum = torch.fft.ifft(torch.cat([low, low.new_zeros(shape), high], dim=axis), dim=axis)
-    return torch.fft.irfft(spectrum, n=grid[-1])
+        low, high = spectrum.split(m, dim=axis)
+        full = torch.cat([low, spectrum.new_zeros(shape), high], dim=axis)
+        spectrum = torch.view_as_real(torch.fft.ifft(as_complex(full), dim=axis))
+    return real_field(spectrum, grid[-1], axis=len(grid) + 1)
+
+
+def real_field(spectrum: Float[Tensor, "*any 2"], points: int, axis: int, norm: str | None = None) -> Tensor:
+    """Inverse real transform along one axis, with zeros for the modes above those given."""
+    missing = points // 2 + 1 - spectrum.shape[axis]
+    before_last = spectrum.dim() - 1 - axis
+    padded = nn.functional.pad(spectrum, [0, 0] * before_last + [0, missing])
+    return torch.fft.irfft(as_complex(padded), n=points, dim=axis, norm=norm)
+
+
+def as_complex(pairs: Float[Tensor, "*any 2"]) -> Complex[Tensor, "*any"]:
+    """Complex numbers from their real and imaginary parts."""
+    return torch.complex(*pairs.unbind(dim=-1))
 
 
 def full_precision(h: Tensor) -> Tensor:
@@ -65,9 +80,9 @@ def full_precision(h: Tensor) -> Tensor:
 class ModeMixing(nn.Module):
     """A complex matrix R_k for each mode k:  v_k = u_k R_k.
 
-    Weights are stored as real and imaginary parts in the last axis: fused optimisers, gradient sums among
-    processes, saved models and ONNX take real numbers only, and Adam treats a complex weight as two real ones
-    anyway. Modes come first: the product over channels is one batched matrix product without a copy.
+    Complex numbers are pairs of real ones: fused optimisers, gradient sums among processes, saved models and
+    ONNX take no others, and Adam treats a complex weight as two real ones anyway. The real parts of all
+    weights come before the imaginary ones, and modes before channels, so that products copy no weights.
 
     Args:
         inputs: channels of the input.
@@ -78,15 +93,25 @@ class ModeMixing(nn.Module):
     def __init__(self, inputs: int, outputs: int, modes: Sequence[int]):
         super().__init__()
         modes = [2 * m for m in modes[:-1]] + [modes[-1]]
-        self.weight = nn.Parameter(torch.rand(*modes, inputs, outputs, 2) / (inputs * outputs))
+        self.weight = nn.Parameter(torch.rand(2, *modes, inputs, outputs) / (inputs * outputs))
 
-    def forward(self, u: Complex[Tensor, "K R C"]) -> Complex[Tensor, "K R C_out"]:
-        return u @ torch.view_as_complex(full_precision(self.weight)).flatten(0, -3)
+    def forward(self, u: Float[Tensor, "K R C 2"]) -> Float[Tensor, "K R C_out 2"]:
+        rows = u.shape[1]
+        real, imaginary = full_precision(self.weight).flatten(1, -3)
+        parts = torch.cat(u.unbind(dim=-1), dim=1)  # K 2R C
+        by_real, by_imaginary = parts @ real, parts @ imaginary
+        return torch.stack(
+            [
+                by_real[:, :rows] - by_imaginary[:, rows:],
+                by_real[:, rows:] + by_imaginary[:, :rows],
+            ],
+            dim=-1,
+        )
 
     def on(self, spectrum: Spectrum) -> Spectrum:
         """The same for modes in the last axes."""
-        mixed = self(spectrum.flatten(2).permute(2, 0, 1))
-        return mixed.permute(1, 2, 0).unflatten(2, spectrum.shape[2:])
+        mixed = self(spectrum.flatten(2, -2).permute(2, 0, 1, 3))
+        return mixed.permute(1, 2, 0, 3).unflatten(2, spectrum.shape[2:-1])
 
 
 class SpectralConv(nn.Module):
@@ -135,10 +160,10 @@ class FactorisedSpectralConv(nn.Module):
 
     def _along(self, number: int, h: Tensor) -> Tensor:
         axis = 1 + number
-        spectrum = torch.fft.rfft(h, dim=axis, norm="ortho").narrow(axis, 0, self.modes[number])
-        lines = spectrum.movedim(axis, 0)  # K B … C
-        mixed = self.mixings[number](lines.flatten(1, -2)).view_as(lines).movedim(0, axis)
-        return torch.fft.irfft(mixed, n=h.shape[axis], dim=axis, norm="ortho")
+        spectrum = torch.view_as_real(torch.fft.rfft(h, dim=axis, norm="ortho"))
+        lines = spectrum.narrow(axis, 0, self.modes[number]).movedim(axis, 0)  # K B … C 2
+        mixed = self.mixings[number](lines.flatten(1, -3)).unflatten(1, lines.shape[1:-2]).movedim(0, axis)
+        return real_field(mixed, h.shape[axis], axis, norm="ortho")
 
 
 class FourierLayer(nn.Module):

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from linearno.core.errors import UserError
 from linearno.nn.spectral import CONVOLUTIONS
 
 Norm = Literal["batch", "instance"]
@@ -53,13 +54,22 @@ class UNet(nn.Module):
     def forward(self, h: Image) -> Image:
         features = [self.first(h)]
         for conv in self.down:
-            features.append(conv(self.pool(features[-1])))
+            features.append(conv(self._require_statistics(self.pool(features[-1]))))
         if self.levels is not None:
             features = [level(x) for level, x in zip(self.levels, features, strict=True)]
         y = features.pop()
         for conv in self.up:
             y = conv(torch.cat([features.pop(), self.upsample(y)], dim=1))
         return self.last(y)
+
+    def _require_statistics(self, x: Image) -> Image:
+        """Batch norms have no statistics of one value; PyTorch's own message does not say what to do."""
+        if self.training and x.numel() == x.shape[1]:
+            raise UserError(
+                f"a U-Net on a grid of {REDUCTION} points is trained with two samples at least: "
+                "set training.batch=2"
+            )
+        return x
 
 
 class DoubleConv(nn.Sequential):
@@ -82,13 +92,14 @@ def level_widths(width: int) -> list[int]:
     return [width * factor for factor in (1, 2, 4, 8, 8)]
 
 
-def require_image(grid: tuple[int, ...]) -> None:
+def require_image(grid: tuple[int, ...], norm: Norm) -> None:
     """A ValueError if a U-Net cannot run on the padded grid."""
     if len(grid) not in (2, 3):
         raise ValueError(f"a U-Net needs a grid of 2 or 3 axes, got {grid}")
-    if max(grid) <= REDUCTION:
+    if norm == "instance" and max(grid) <= REDUCTION:
         raise ValueError(
-            f"a U-Net needs more than {REDUCTION} points along some axis, got a padded grid of {grid}"
+            f"norm=instance needs more than {REDUCTION} points along some axis, got a padded grid of {grid}; "
+            "choose norm=batch"
         )
 
 
