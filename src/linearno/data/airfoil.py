@@ -13,7 +13,14 @@ from pydantic import PositiveInt
 from linearno.core.errors import UserError
 from linearno.data.array_set import ArraySet, StoredArray, StoredSet, require_stride
 from linearno.data.availability import Source
-from linearno.data.baseline_training import FLARE_TRAINING, LNO_TRAINING
+from linearno.data.baseline_training import (
+    F_FNO_SIMPLIFIED,
+    FLARE_TRAINING,
+    LNO_TRAINING,
+    f_fno,
+    geo_fno,
+    library,
+)
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.body_fitted import Nodes, Values, body_fitted_splits, read_nodes
 from linearno.data.generation.generate import DataGenerator, batch_that_fits
@@ -189,6 +196,12 @@ DATASETS.register("airfoil")(
                 training=FLARE_TRAINING,
                 summary="FLARE++: width 128, trained as FLARE; 64 slices are our setting.",
             ),
+            "fno": library("FNO", width=32),
+            "u-fno": library("U-FNO", width=32),
+            "geo-fno": geo_fno(modes=(24, 12)),
+            "f-fno": f_fno("published settings", modes=(32, 16), append="grid"),
+            "f-fno-nsl": library("Simplified F-FNO", model="f-fno", **F_FNO_SIMPLIFIED, width=32),
+            "lsm": library("LSM", width=32),
         },
         resolution=RESOLUTION,
         layout=airfoil_layout,

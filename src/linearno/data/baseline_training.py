@@ -1,5 +1,10 @@
 """Training settings that the published code of a model has on all benchmarks, as changes to a protocol."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from linearno.data.benchmark import Variant
+
 LNO_TRAINING = {
     "batch": 4,
     "betas": (0.9, 0.99),
@@ -23,3 +28,69 @@ FLARE_TRAINING = {
     "precision": "fp32",
     "loss": {"reduction": "mean"},
 }
+# Of Fourier operators and LSM. In tf32, our setting: bf16 was measured for LinearNO alone.
+LIBRARY_TRAINING = {  # the Neural-Solver-Library's
+    "weight_decay": 1e-5,
+    "clip": None,
+    "schedule": "onecycle",
+    "schedule_every": "step",
+    "precision": "tf32",
+}
+GEO_FNO_TRAINING = {
+    "epochs": 501,
+    "batch": 20,
+    "optimizer": "adam",
+    "weight_decay": 1e-4,
+    "clip": None,
+    "schedule": "step",
+    "schedule_every": "epoch",
+    "precision": "tf32",
+}
+F_FNO_TRAINING = {
+    "epochs": 200,
+    "batch": 10,
+    "weight_decay": 1e-4,
+    "clip": None,
+    "schedule": "cosine",  # published: after 500 steps of warm-up
+    "schedule_every": "step",
+    "precision": "tf32",
+}
+F_FNO_SIMPLIFIED = {"form": "simplified", "modes": 12, "depth": 8}  # in the Neural-Solver-Library
+
+
+def library(
+    title: str, *, model: str | None = None, data: Mapping[str, Any] | None = None, **settings: Any
+) -> Variant:
+    """A model with settings of the Neural-Solver-Library (https://github.com/thuml/Neural-Solver-Library)."""
+    training = "AdamW, one-cycle to 1e-3, weight decay 1e-5, unclipped; our batch"
+    summary = f"{title} of the Neural-Solver-Library: {training}."
+    return Variant(settings, model, LIBRARY_TRAINING, data or {}, summary=summary)
+
+
+def geo_fno(
+    title: str = "Geo-FNO", *, halved: int = 100, data: Mapping[str, Any] | None = None, **settings: Any
+) -> Variant:
+    """Geo-FNO as its authors train it (https://github.com/neuraloperator/Geo-FNO).
+
+    Args:
+        title: the model in words.
+        halved: epochs after which the learning rate is halved.
+        data: changes to the benchmark's data.
+        **settings: of the model.
+    """
+    training = f"Adam, 1e-3 halved every {halved} epochs, weight decay 1e-4, batches of 20"
+    changes = GEO_FNO_TRAINING | {"decay_epochs": halved}
+    return Variant(settings, None, changes, data or {}, summary=f"{title} as published: {training}.")
+
+
+def f_fno(source: str, *, data: Mapping[str, Any] | None = None, **settings: Any) -> Variant:
+    """F-FNO as its authors train it (https://github.com/alasdairtran/fourierflow).
+
+    Args:
+        source: whose settings these are.
+        data: changes to the benchmark's data.
+        **settings: of the model.
+    """
+    training = "AdamW, cosine from 1e-3 without warm-up, weight decay 1e-4, 200 epochs"
+    summary = f"F-FNO, {source}: {training}."
+    return Variant({"width": 64, "depth": 24, **settings}, None, F_FNO_TRAINING, data or {}, summary=summary)

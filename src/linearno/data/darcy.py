@@ -11,7 +11,7 @@ from pydantic import PositiveInt
 
 from linearno.data.array_set import ArraySet, require_stride, unit_square
 from linearno.data.availability import Source
-from linearno.data.baseline_training import FLARE_TRAINING, LNO_TRAINING
+from linearno.data.baseline_training import F_FNO_SIMPLIFIED, FLARE_TRAINING, LNO_TRAINING, f_fno, library
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
 from linearno.data.generation.generate import DataGenerator, batch_that_fits
@@ -155,6 +155,13 @@ DATASETS.register("darcy")(
                 training={**FLARE_TRAINING, "loss": {"gradient_weight": 0.1, "reduction": "mean"}},
                 summary="FLARE++: width 128, trained as FLARE; 64 slices are our setting.",
             ),
+            "fno": library("FNO", width=128, unified={"ref": 8}),
+            "u-fno": library("U-FNO", width=32, unified={"ref": 8}),
+            "f-fno": f_fno("our settings"),
+            "f-fno-nsl": library(
+                "Simplified F-FNO", model="f-fno", **F_FNO_SIMPLIFIED, width=128, unified={"ref": 8}
+            ),
+            "lsm": library("LSM", width=64),
         },
         resolution=RESOLUTION,
         layout=darcy_layout,

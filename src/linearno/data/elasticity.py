@@ -10,7 +10,14 @@ from pydantic import PositiveInt
 from linearno.core.errors import UserError
 from linearno.data.array_set import ArraySet
 from linearno.data.availability import Source
-from linearno.data.baseline_training import FLARE_TRAINING, LNO_TRAINING
+from linearno.data.baseline_training import (
+    F_FNO_SIMPLIFIED,
+    FLARE_TRAINING,
+    LNO_TRAINING,
+    f_fno,
+    geo_fno,
+    library,
+)
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
 from linearno.data.generation.card import open_array
@@ -143,6 +150,12 @@ DATASETS.register("elasticity")(
                 training=FLARE_TRAINING,
                 summary="FLARE++: width 128, trained as FLARE; 64 slices are our setting.",
             ),
+            "fno": library("FNO", width=32, latent=96),
+            "u-fno": library("U-FNO", width=128, latent=96),
+            "geo-fno": geo_fno("Geo-FNO without a shape code", halved=50),
+            "f-fno": f_fno("our settings", modes=12, latent=40),
+            "f-fno-nsl": library("Simplified F-FNO", model="f-fno", **F_FNO_SIMPLIFIED, width=128, latent=96),
+            "lsm": library("LSM", width=32, latent=96),
         },
         resolution=EDGES,
         layout=elasticity_layout,

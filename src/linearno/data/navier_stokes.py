@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from linearno.core.errors import UserError
 from linearno.data.array_set import ArraySet, StoredSet, require_stride, unit_square
 from linearno.data.availability import Source
-from linearno.data.baseline_training import FLARE_TRAINING, LNO_TRAINING
+from linearno.data.baseline_training import F_FNO_SIMPLIFIED, FLARE_TRAINING, LNO_TRAINING, f_fno, library
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
 from linearno.data.generation.generate import DataGenerator, batch_that_fits
@@ -185,6 +185,11 @@ DATASETS.register("ns")(
                 training=FLARE_TRAINING,
                 summary="FLARE++: width 128, trained as FLARE; 64 slices are our setting.",
             ),
+            "fno": library("FNO", width=64),
+            "u-fno": library("U-FNO", width=64, norm="instance"),
+            "f-fno": f_fno("our settings"),
+            "f-fno-nsl": library("Simplified F-FNO", model="f-fno", **F_FNO_SIMPLIFIED, width=20),
+            "lsm": library("LSM", width=64, norm="instance"),
         },
         resolution=256,
         layout=ns_layout,

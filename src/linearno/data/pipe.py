@@ -13,7 +13,14 @@ from pydantic import PositiveInt
 from linearno.core.errors import UserError
 from linearno.data.array_set import ArraySet, StoredSet, require_stride
 from linearno.data.availability import Source
-from linearno.data.baseline_training import FLARE_TRAINING, LNO_TRAINING
+from linearno.data.baseline_training import (
+    F_FNO_SIMPLIFIED,
+    FLARE_TRAINING,
+    LNO_TRAINING,
+    f_fno,
+    geo_fno,
+    library,
+)
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.body_fitted import Nodes, Values, body_fitted_splits, read_nodes
 from linearno.data.generation.generate import DataGenerator, batch_that_fits
@@ -128,6 +135,8 @@ generate_pipe = DataGenerator(
     make_batch=make_pipe,
     batch_size=pipe_batch,
 )
+NEXT = {"test_split": "next200"}
+
 
 DATASETS.register("pipe")(
     Benchmark(
@@ -146,45 +155,53 @@ DATASETS.register("pipe")(
             ),
             "transolver": Variant(
                 settings={"stem": "conv", "mlp_ratio": 2},
-                data={"test_split": "next200"},
+                data=NEXT,
                 training={"batch": 8, "clip": 0.1},
                 summary="Transolver: MLPs of twice the width, batches of 8, gradients clipped at 0.1; tested "
                 "on the next 200.",
             ),
             "transolver++": Variant(
                 settings={"mlp_ratio": 2},
-                data={"test_split": "next200"},
+                data=NEXT,
                 training={"batch": 8, "clip": 0.1},
                 summary="Transolver++ at any points; sizes, training and split as Transolver here (our "
                 "settings).",
             ),
             "lno": Variant(
                 settings={"depth": 8, "trunk": "grid"},
-                data={"test_split": "next200"},
+                data=NEXT,
                 training=LNO_TRAINING,
                 summary="LNO: scores from positions in the unit grid, one-cycle over 20 % up, weight decay "
                 "5e-5.",
             ),
             "lrsa": Variant(
                 settings={"heads": 4, "slices": 32, "point_mlp": "conv"},
-                data={"test_split": "next200"},
+                data=NEXT,
                 training={"batch": 8},
                 summary="LRSA: 32 slices; convolutions, frequencies and training as Transolver's are our "
                 "settings.",
             ),
             "flare": Variant(
                 settings={"slices": 128},
-                data={"test_split": "next200"},
+                data=NEXT,
                 training=FLARE_TRAINING,
                 summary="FLARE: batches of 2, one-cycle over 10 % up, averaged weights (0.999), fp32; tested "
                 "on the next 200.",
             ),
             "flare++": Variant(
                 settings={"depth": 2},
-                data={"test_split": "next200"},
+                data=NEXT,
                 training=FLARE_TRAINING,
                 summary="FLARE++: two blocks of width 128, trained as FLARE; 64 slices are our setting.",
             ),
+            "fno": library("FNO", data=NEXT, width=128, append="coords"),
+            "u-fno": library("U-FNO", data=NEXT, width=128, append="coords"),
+            "geo-fno": geo_fno(data=NEXT),
+            "f-fno": f_fno("our settings", data=NEXT, append="grid"),
+            "f-fno-nsl": library(
+                "Simplified F-FNO", model="f-fno", data=NEXT, **F_FNO_SIMPLIFIED, width=128, append="coords"
+            ),
+            "lsm": library("LSM", data=NEXT, width=32),
         },
         resolution=RESOLUTION,
         layout=pipe_layout,

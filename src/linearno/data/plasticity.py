@@ -15,7 +15,7 @@ from torch import Tensor
 from linearno.core.errors import UserError
 from linearno.data.array_set import ArraySet, StoredArray, StoredSet
 from linearno.data.availability import Source
-from linearno.data.baseline_training import FLARE_TRAINING, LNO_TRAINING
+from linearno.data.baseline_training import F_FNO_SIMPLIFIED, FLARE_TRAINING, LNO_TRAINING, f_fno, library
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
 from linearno.data.generation.generate import DataGenerator, batch_that_fits
@@ -250,6 +250,11 @@ DATASETS.register("plasticity")(
                 task={"updates": "batch"},
                 summary="Transolver with one update for all frames of a batch: not the published loop.",
             ),
+            "fno": library("FNO", width=128, time=True),
+            "u-fno": library("U-FNO", width=128, norm="instance", time=True),
+            "f-fno": f_fno("our settings", time=True, append="grid"),
+            "f-fno-nsl": library("Simplified F-FNO", model="f-fno", **F_FNO_SIMPLIFIED, width=128, time=True),
+            "lsm": library("LSM", width=32, norm="instance", time=True),
         },
         resolution=PUBLISHED_NODES,
         layout=plasticity_layout,

@@ -36,7 +36,6 @@ class Deformation(nn.Module):
         self.register_buffer("frequencies", pi * 2.0 ** torch.arange(width // 4), persistent=False)
         self.lift = nn.Linear(4, width)
         self.shape = nn.Linear(code, width) if code else nn.Linear(3 * width, 4 * width)
-        self.coded = bool(code)
         layers = [layer for _ in range(3) for layer in (nn.Linear(4 * width, 4 * width), nn.Tanh())]
         self.network = nn.Sequential(*layers, nn.Linear(4 * width, 2))
 

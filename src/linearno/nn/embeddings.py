@@ -31,7 +31,7 @@ class UnifiedPosition(nn.Module):
 
 def unit_grid(grid: tuple[int, ...]) -> Float[Tensor, "N X"]:
     """The points of a grid on the unit cube, in C order."""
-    return torch.cartesian_prod(*(torch.linspace(0, 1, size) for size in grid))
+    return torch.cartesian_prod(*(torch.linspace(0, 1, size) for size in grid)).reshape(-1, len(grid))
 
 
 class TimeEmbedding(nn.Module):

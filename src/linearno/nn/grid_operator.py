@@ -176,7 +176,7 @@ class LatentGrid(nn.Module):
                 f"a latent grid takes points of the plane, got {coords} coordinates; choose another model"
             )
         super().__init__()
-        self.grid, self.modes = (side, side), (modes[0], modes[1])
+        self.grid, self.modes, self.code = (side, side), (modes[0], modes[1]), code
         require_resolved(self.modes, self.grid)
         self.deformation = Deformation(deformation, code)
         self.points_to_grid = PointsToGrid(width, self.modes, self.grid)
@@ -191,6 +191,9 @@ class LatentGrid(nn.Module):
         code: Float[Tensor, "B S"] | None = None,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Features:
+        if (0 if code is None else code.shape[-1]) != self.code:
+            given = None if code is None else tuple(code.shape)
+            raise UserError(f"this model takes a shape code of {self.code} channels, got {given}")
         points = self.deformation(coords, code)
         waves = waves_at(points, self.modes)
         if mask is not None:
