@@ -22,12 +22,15 @@ TINY = {  # a model gets those that it has
 }
 OWN_SETTINGS: dict[str, dict] = {}  # further settings of a case
 VARIANTS = {
+    "fno, latent": {"latent": 16},
+    "geo-fno, scattered": {"latent": 9},
     "linearno, grid": {"stem": "conv"},
     "lno, grid": {"trunk": "grid"},
     "lrsa, grid": {"point_mlp": "conv"},
     "lrsa, mass": {"mass": True, "gated": True, "bias": "all"},
 }
 CASES = [name for name in MODELS if MODELS[name].cls.__module__.startswith("linearno.")] + [*VARIANTS]
+SCATTERED = {"fno, latent", "geo-fno, scattered"}  # cases whose data have no grid
 AUX_KINDS = {"edges": "edge"}  # of auxiliary fields; any other is of points
 OBSERVATIONS = 12
 
@@ -106,4 +109,10 @@ def _data_spec(case: str, grid: tuple[int, int]) -> FieldSpec:
     needs = _needs(case)
     aux = {need: AUX_KINDS.get(need, "point") for need in needs if need not in ("grid", "points", "surface")}
     inputs = () if "points" in needs else ("a",)
-    return FieldSpec(coords=("x", "y"), inputs=inputs, outputs=("u", "v"), grid=grid, aux=aux)
+    return FieldSpec(
+        coords=("x", "y"),
+        inputs=inputs,
+        outputs=("u", "v"),
+        grid=None if case in SCATTERED else grid,
+        aux=aux,
+    )

@@ -27,9 +27,7 @@ from tests.models.contract_models import (
 )
 
 EXEMPT = {  # (property, case): why this model does not have it
-    ("export", "geo-fno"): "its trace has one batch size",
     ("export", "lrsa, mass"): "exported files take no auxiliary fields",
-    ("export", "lsm"): "its trace has one batch size",
 }
 TRAINING = {"epochs": 2, "batch": 2, "device": "cpu", "lr": 1e-2, "clip": None}
 EXPORT_SIZES = [{"batch": 1, "points": 1, "observations": 1}, {"batch": 3, "points": 100, "observations": 21}]

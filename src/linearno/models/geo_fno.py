@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
@@ -22,6 +22,7 @@ from linearno.nn.grid_operator import (
     mlp,
 )
 from linearno.nn.spectral import FourierLayer, FourierLayers, modes_per_axis, require_resolved
+from linearno.ops import Segments
 
 
 def geo_needs(settings: Any) -> tuple[str, ...]:
@@ -183,7 +184,7 @@ class GeoFNO(GridOperator):
         *,
         time: Float[Tensor, "S 1"] | None = None,
         code: Float[Tensor, "S K"] | None = None,
-        segments: Int64[Tensor, "S1"] | None = None,
+        segments: Segments | None = None,
     ) -> Output:
         """Outputs (B, N, C) at the points; of meshes packed in `segments` if the points are scattered."""
         shape = {} if code is None else {"code": code}

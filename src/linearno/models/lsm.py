@@ -158,11 +158,9 @@ class NeuralSpectralBlock(nn.Module):
     def forward(self, h: Float[Tensor, "B C *X"]) -> Float[Tensor, "B C *X"]:
         query, key_value = self._patches(self.query(h)), self._patches(self.key_value(h))
         key, value = key_value.unflatten(-1, (-1, 2)).unbind(dim=-1)
-        start = self.tokens.to(key).expand(key.shape[0], -1, -1, -1)
-        attention = nn.functional.scaled_dot_product_attention
-        tokens = self._mapped(start + attention(start, key, value, scale=1.0))
-        tokens = tokens.to(query)
-        return h + self._image(attention(query, tokens, tokens, scale=1.0), h.shape)
+        start = self.tokens.to(key)
+        tokens = self._mapped(start + (start @ key.mT).softmax(dim=-1).to(value) @ value).to(query)
+        return h + self._image((query @ tokens.mT).softmax(dim=-1).to(tokens) @ tokens, h.shape)
 
     def _mapped(self, tokens: Float[Tensor, "P H T D"]) -> Float[Tensor, "P H T D"]:
         """Tokens in float32 (or float64): the frequencies reach M times their size."""

@@ -4,20 +4,21 @@ Axes: B batch, N points, X coordinates, C channels, F features, W width, G grid.
 """
 
 from collections.abc import Callable
-from itertools import pairwise
 from math import prod
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from linearno.core.errors import UserError
 from linearno.nn.config import ReferenceDistances
 from linearno.nn.deformation import Deformation, GridToPoints, PointsToGrid, waves_at
 from linearno.nn.embeddings import TimeEmbedding, UnifiedPosition, unit_grid
+from linearno.nn.padding import Padding
 from linearno.nn.protocol import GRID_NEED
 from linearno.nn.spectral import full_precision, modes_per_axis, require_resolved
+from linearno.ops import Segments
 
 Grid = tuple[int, ...]
 Coords = Float[Tensor, "B N X"]
@@ -241,7 +242,7 @@ class GridOperator(nn.Module):
         inputs: Inputs = None,
         *,
         time: Float[Tensor, "S 1"] | None = None,
-        segments: Int64[Tensor, "S1"] | None = None,
+        segments: Segments | None = None,
     ) -> Output:
         """Outputs (B, N, C) at the points; of meshes packed in `segments` if the grid is latent."""
         return self._predict(coords, inputs, time, segments)
@@ -251,16 +252,16 @@ class GridOperator(nn.Module):
         coords: Tensor,
         inputs: Tensor | None,
         time: Tensor | None,
-        segments: Tensor | None,
+        segments: Segments | None,
         **shape: Tensor | None,
     ) -> Tensor:
         if segments is not None:
             if isinstance(self.frame, PaddedGrid):
                 raise UserError("this model is bound to its grid and takes no packed meshes")
-            index, mask = padded(segments)
-            index, mask = index.to(coords.device), mask.to(coords.device)
-            inputs = None if inputs is None else inputs[0, index]
-            return self._dense(coords[0, index], inputs, time, mask=mask, **shape)[mask].unsqueeze(0)
+            padding = Padding(segments, coords.shape[1], coords.device)
+            inputs = None if inputs is None else padding.pad(inputs)
+            out = self._dense(padding.pad(coords), inputs, time, mask=padding.mask, **shape)
+            return padding.unpad(out)
         return self._dense(coords, inputs, time, **shape)
 
     def _dense(
@@ -277,12 +278,3 @@ class GridOperator(nn.Module):
         with torch.autocast(kind, enabled=False):
             h = full_precision(h)
             return self.head(h if self.skip is None else h + self.skip(coords))
-
-
-def padded(segments: Int64[Tensor, "S1"]) -> tuple[Int64[Tensor, "S L"], Bool[Tensor, "S L"]]:
-    """Indices that turn packed meshes into a batch as long as the longest, and where it has points."""
-    offsets = segments.tolist()
-    sizes = torch.tensor([stop - start for start, stop in pairwise(offsets)])
-    places = torch.arange(int(sizes.max()))
-    mask = places < sizes.unsqueeze(1)
-    return (segments[:-1].unsqueeze(1) + places).clamp(max=offsets[-1] - 1), mask
