@@ -55,7 +55,11 @@ F_FNO_TRAINING = {
     "schedule_every": "step",
     "precision": "tf32",
 }
-F_FNO_SIMPLIFIED = {"form": "simplified", "modes": 12, "depth": 8}  # in the Neural-Solver-Library
+F_FNO_SIMPLIFIED: dict[str, Any] = {
+    "form": "simplified",
+    "modes": 12,
+    "depth": 8,
+}  # in the Neural-Solver-Library
 
 
 def library(
