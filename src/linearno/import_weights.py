@@ -1,4 +1,4 @@
-"""Weights that the published code saved, as a run folder of this library."""
+"""Import weights saved by published code as a run folder."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,14 +17,18 @@ from linearno.models import MODELS, build_model, from_published, infer_config, r
 from linearno.nn.protocol import ModelSpec, settings_of, spec_of
 from linearno.run_config import RunConfig
 
-UNSCALED = "standard deviations from the mean"  # the unit of a field whose scaling is not known
+UNSCALED = "standard deviations from the mean"  # unit of a field with unknown scaling
 
 
 def import_weights(weights: Path, config: RunConfig, folder: Path, *, with_data: bool) -> Bundle:
     """Write a run folder with published weights in the model of a recipe.
 
-    Scaling is fitted on the recipe's training data, as the published code does, where they are at hand.
-    Without them the model takes and gives scaled fields, and their units say so.
+    Args:
+        weights: file that the published code saved.
+        config: configuration of the recipe.
+        folder: run folder to write.
+        with_data: fit the scaling on the training data of the recipe, as the published code does. Without, the
+            model predicts scaled fields from scaled fields, and their units say so.
     """
     for name in ("config.yaml", "model.json"):
         if (folder / name).exists():
@@ -44,12 +48,12 @@ def import_weights(weights: Path, config: RunConfig, folder: Path, *, with_data:
 
 
 def unscaled_fields(spec: FieldSpec) -> list[str]:
-    """The fields whose scaling an import did not find."""
+    """The fields whose scaling is unknown since they were imported without data."""
     return [name for name, unit in spec.units.items() if unit == UNSCALED]
 
 
 def _unscaled(config: RunConfig) -> Bundle:
-    """The model for the published files, with scaling that changes nothing."""
+    """The model for the published files, with an identity scaler."""
     find = DATASETS[config.data.name].layout
     if find is None:
         raise UserError(f"the fields of {config.data.name} are known from its files only: give --data FOLDER")
@@ -71,7 +75,7 @@ def _unscaled(config: RunConfig) -> Bundle:
 
 
 def _fill(model: nn.Module, weights: Mapping[str, Tensor], recipe: str) -> None:
-    """Put published weights into the model; an error that names the first thing that does not fit."""
+    """Load published weights into the model; an error names the first difference."""
     for name, tensor in weights.items():
         if not tensor.isfinite().all():
             raise UserError(f"{name} holds NaN or infinite numbers")
@@ -85,7 +89,7 @@ def _fill(model: nn.Module, weights: Mapping[str, Tensor], recipe: str) -> None:
 
 
 def _hints(spec: ModelSpec) -> dict[str, Any]:
-    """What shapes do not determine of a published model, from the model that is to take its weights."""
+    """Settings that the shapes of published weights do not determine, from the model to be filled."""
     arguments = dict(spec.sizes) | settings_of(spec.config)
     if (unified := arguments.get("unified")) is not None:
         arguments["unified_pos"] = unified.ref
@@ -93,9 +97,9 @@ def _hints(spec: ModelSpec) -> dict[str, Any]:
     return {hint: arguments.get(hint) for hint in hints}
 
 
-def _require_same(asked: dict[str, Any], told: dict[str, Any], recipe: str) -> None:
-    words = "{path} is {new!r} in these weights and {old!r} in " + recipe
-    if found := first_difference(asked, told, words=words):
+def _require_same(expected: dict[str, Any], found: dict[str, Any], recipe: str) -> None:
+    message = "{path} is {new!r} in these weights and {old!r} in " + recipe
+    if difference := first_difference(expected, found, words=message):
         raise UserError(
-            f"weights of another model: {found}; choose its recipe, or change this one with --set"
+            f"weights of another model: {difference}; choose its recipe, or change this one with --set"
         )

@@ -1,4 +1,4 @@
-"""Everything that determines a run, and the recipes that name common ones."""
+"""The configuration of a run, and recipes: configurations with a name."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from linearno.training.tasks import make_task
 
 
 def _chosen(field: str, kind: Callable[[str], type[Config]]) -> BeforeValidator:
-    """Read a part of the configuration as the class that its own `name` asks for."""
+    """Validate a part of the configuration with the class that its `name` selects."""
 
     def choose(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -43,7 +43,7 @@ class RunConfig(Config):
         seed: of initial weights, order of samples and everything drawn.
         data: benchmark and its settings.
         model: model and its settings.
-        task: what the model is asked.
+        task: how samples become model calls.
         training: optimiser, schedule, loss and protocol.
         init_from: run folder whose weights the model starts from.
     """
@@ -57,20 +57,21 @@ class RunConfig(Config):
     init_from: str | None = None
 
     def require_task_fits_model(self) -> None:
-        """Refuse a model that does not take what the task gives it, or takes what the task does not give.
+        """Refuse a model that lacks arguments which the task provides, or needs others.
 
         Not part of validation: `--set` may change either after a recipe is made.
         """
         needs = set(MODELS[self.model.name].needs_of(self.model))
-        for part, does in (("time", "asks for frames by their time"), ("points", "asks at other points")):
-            gives, takes = part in self.task.provides, part in needs
-            if gives == takes:
+        for part in ("time", "points"):
+            provides, takes = part in self.task.provides, part in needs
+            if provides == takes:
                 continue
             if part == "time" and "time" in type(self.model).model_fields:
-                does, flag = (does, "true") if gives else ("knows no times", "false")
-                raise UserError(f"task={self.task.name} {does}: set model.time={flag}")
-            fits = f"model.name={_example(part)}" if gives else f"task.name={_tasks_that_give(part)}"
-            raise UserError(f"task={self.task.name} does not fit model={self.model.name}: set {fits}")
+                does = "predicts frames by their time" if provides else "provides no times"
+                raise UserError(f"task={self.task.name} {does}: set model.time={str(provides).lower()}")
+            tasks = (name for name in TASKS if part in TASKS[name].provides)
+            change = f"model.name={_example(part)}" if provides else f"task.name={next(tasks)}"
+            raise UserError(f"task={self.task.name} does not fit model={self.model.name}: set {change}")
 
     @property
     def benchmark(self) -> Benchmark:
@@ -90,11 +91,11 @@ class RunConfig(Config):
 
     @property
     def checkpoint_settings(self) -> dict[str, Any]:
-        """The part of the configuration that a checkpoint names when it does not fit."""
+        """Settings that a checkpoint stores to name a difference."""
         return checkpoint_settings(self.seed, self.training)
 
     def defaults_of(self, part: str, name: str) -> dict[str, Any] | None:
-        """Fields of another data set, model or task, for `--set PART.name=NAME`."""
+        """Default fields of another data set, model or task, for `--set PART.name=NAME`."""
         if part == "model":
             return _model_config(self.benchmark, name).model_dump(mode="json")
         if part == "task":
@@ -103,7 +104,7 @@ class RunConfig(Config):
 
 
 def config_fingerprint(values: Mapping[str, Any]) -> str:
-    """The fingerprint of a configuration as plain values, as a config.yaml holds them.
+    """The fingerprint of a configuration given as plain values, as in config.yaml.
 
     That of a stored file stays the same when later versions add fields with defaults.
     """
@@ -112,7 +113,7 @@ def config_fingerprint(values: Mapping[str, Any]) -> str:
 
 
 def changed(config: RunConfig, changes: list[str]) -> RunConfig:
-    """`override`; a recipe BENCHMARK/MODEL is named after the model that it then has."""
+    """`override`; a recipe BENCHMARK/MODEL whose model changes is renamed after the new model."""
     new = override(config, changes)
     benchmark, _, model = config.recipe.partition("/")
     same = new.model.name == config.model.name
@@ -122,12 +123,8 @@ def changed(config: RunConfig, changes: list[str]) -> RunConfig:
     return new.model_copy(update={"recipe": f"{benchmark}/{new.model.name}"})
 
 
-def _tasks_that_give(part: str) -> str:
-    return next((name for name in TASKS if part in TASKS[name].make({"name": name}).provides), "direct")
-
-
 def _example(part: str) -> str:
-    """A model that takes `part` with its default settings."""
+    """A model that needs `part` with its default settings."""
     for name in MODELS:
         found = MODELS[name].needs
         if not callable(found) and part in found:
@@ -139,7 +136,7 @@ Recipe = Callable[[], RunConfig]
 
 
 def recipe(benchmark: str, model: str) -> RunConfig:
-    """The run of a model on a benchmark: its protocol, with the published settings of the model there.
+    """The run of a model on a benchmark: its protocol and the published settings of the model.
 
     A registered model that the benchmark does not list runs with its defaults.
     """
@@ -159,7 +156,7 @@ def recipe(benchmark: str, model: str) -> RunConfig:
 
 
 def _benchmark(name: str) -> tuple[str, Mapping[str, Any]]:
-    """A registered benchmark and the changes that its variant of that name makes."""
+    """The registered benchmark with that name or variant, and the changes that the variant makes."""
     for each in DATASETS:
         if name in DATASETS[each].variants:
             return each, DATASETS[each].variants[name]

@@ -5,12 +5,13 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
 
+from linearno.core.errors import UserError
 from linearno.core.randomness import torch_generator
 from linearno.ops import WeightCache, backend
 from linearno.ops.weight_cache import cached_inverse, cached_ones, cast_weight
 from linearno.training import TrainingConfig
 from linearno.training.checkpoint import load_optimizer, pack_optimizer
-from linearno.training.flat_adam import FlatAdam
+from linearno.training.flat_adam import FlatAdam, flat_refusal
 from linearno.training.optimizer import apply_gradients, make_optimizer
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -129,6 +130,49 @@ def test_ones_in_place_of_temperatures_are_made_once_for_all_layers_and_steps():
         torch.testing.assert_close(cached_ones(x, 4), torch.ones(4))
     torch.testing.assert_close(cached_ones(x, 8), torch.ones(8))
     assert cached_ones(x, 8) is not first  # no longer active
+
+
+def parameters(*values):
+    return [nn.Parameter(value, requires_grad=value.is_floating_point()) for value in values]
+
+
+FLAT = torch.zeros(12)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([torch.zeros(3), torch.zeros(3, dtype=torch.complex64)], "weights are torch.complex64"),
+        ([torch.zeros(3), torch.zeros(3, dtype=torch.float64)], "weights are torch.float64"),
+        ([torch.zeros(3, dtype=torch.bfloat16), torch.zeros(3)], "weights are torch.bfloat16"),
+        ([torch.zeros(3), torch.zeros(3, device="meta")], "weights are on meta and cpu"),
+        ([torch.zeros(1, 3).expand(4, 3)], "weights overlap or leave gaps in memory"),
+        ([torch.zeros(4, 6)[:, ::2]], "weights overlap or leave gaps in memory"),
+        ([FLAT[:8], FLAT[7:]], "weights share memory"),
+        ([FLAT[:8], FLAT[8:]], None),
+        ([torch.zeros(3, 5).T, torch.zeros(()), torch.zeros(0, 4), torch.zeros(2, 1, 3)], None),
+        ([torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)], None),
+    ],
+)
+def test_weights_that_cannot_lie_flat_are_refused(values, reason):
+    assert flat_refusal(parameters(*values)) == reason
+
+
+def test_a_model_with_complex_weights_trains_with_pytorchs_optimiser():
+    class Spectral(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.real = nn.Parameter(torch.ones(3))
+            self.modes = nn.Parameter(torch.ones(3, dtype=torch.complex64))
+
+    model = Spectral().to(DEVICE)
+    with backend("kernel"), pytest.raises(UserError, match=r"adam: weights are torch\.complex64"):
+        make_optimizer(model, TrainingConfig())
+    optimizer = make_optimizer(model, TrainingConfig())
+    assert not isinstance(optimizer, FlatAdam)
+    (model.modes * model.real).abs().sum().backward()
+    apply_gradients(model, optimizer, 1.0)
+    assert (model.modes.detach() != 1).all()
 
 
 def test_a_step_captured_before_weights_or_moments_moved_is_known_to_be_stale():

@@ -1,4 +1,4 @@
-"""Which points of a field are observed, where a model is to complete the rest."""
+"""Sensor points for field reconstruction: which points of a field are observed."""
 
 import torch
 from jaxtyping import Int64

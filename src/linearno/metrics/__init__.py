@@ -1,4 +1,4 @@
-"""How good a prediction is: one value for each sample, so that no batch size can bias a mean."""
+"""Error metrics: one value per sample, so that the batch size cannot bias a mean."""
 
 from linearno.metrics.norms import relative_l2, relative_mae
 

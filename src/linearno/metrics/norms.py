@@ -1,7 +1,7 @@
-"""Norms of an error relative to the truth. Axes: B batch; all that follows is one sample.
+"""Norms of an error relative to the truth. Axes: B batch, S samples; the other axes form one sample.
 
-A packed batch (1, T, …) comes with its `segments`: then each of these is a sample. Where the points of a
-sample are spread over processes (`ops.sharded`) a norm is that of all of them.
+With `segments` the batch is packed (1, T, …), and each segment is a sample. If the points of a sample are
+sharded over processes (`ops.sharded`), a norm is that of all points.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ PerSample = Float[Tensor, "S"]
 def per_sample(
     errors: Callable[[Tensor, Tensor], Tensor], prediction: Fields, truth: Fields, segments: Segments | None
 ) -> PerSample:
-    """`errors(prediction, truth)`, which has one value a sample; of a packed batch one a segment."""
+    """`errors(prediction, truth)`, one value per sample; in a packed batch one per segment."""
     if segments is None:
         return errors(prediction, truth)
     pairs = zip(split_segments(prediction, segments), split_segments(truth, segments), strict=True)
@@ -28,7 +28,7 @@ def per_sample(
 
 
 def mask_unknown(prediction: Fields, truth: Fields) -> tuple[Fields, Fields]:
-    """Both, with zeros where the truth is not known: NaN."""
+    """Both, with zeros where the truth is unknown (NaN)."""
     known = ~truth.isnan()
     return prediction.where(known, 0), truth.where(known, 0)
 
@@ -36,7 +36,7 @@ def mask_unknown(prediction: Fields, truth: Fields) -> tuple[Fields, Fields]:
 def relative_l2(prediction: Fields, truth: Fields, segments: Segments | None = None) -> PerSample:
     """‖p − y‖₂ / ‖y‖₂ of each sample, over points and channels together.
 
-    Not finite where the truth is zero everywhere: there is nothing to be relative to.
+    Not finite for a sample whose truth is zero everywhere.
     """
     if segments is not None:
         return per_sample(relative_l2, prediction, truth, segments)
@@ -47,7 +47,7 @@ def relative_l2(prediction: Fields, truth: Fields, segments: Segments | None = N
 def relative_mae(prediction: Fields, truth: Fields, segments: Segments | None = None) -> PerSample:
     """mean |p − y| / mean |y| of each sample, over points and channels together.
 
-    Not finite where the truth is zero everywhere, as `relative_l2`.
+    Not finite for a sample whose truth is zero everywhere.
     """
     if segments is not None:
         return per_sample(relative_mae, prediction, truth, segments)
@@ -56,7 +56,7 @@ def relative_mae(prediction: Fields, truth: Fields, segments: Segments | None = 
 
 
 def mean(values: Float[Tensor, "B N"]) -> Float[Tensor, "B"]:
-    """Over all numbers of each sample."""
+    """The mean over all values of each sample."""
     if not is_sharded():
         return values.mean(dim=1)
     count = all_gather(values.new_full((), values.shape[1], dtype=float64)).sum()

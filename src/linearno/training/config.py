@@ -1,4 +1,4 @@
-"""How a model is trained. The defaults are the published LinearNO settings on Darcy flow."""
+"""Training settings. The defaults are the published LinearNO settings on Darcy flow."""
 
 from typing import Annotated, Literal
 
@@ -14,12 +14,37 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class TrainingConfig(Config):
     """Optimiser, schedule, loss and protocol of a run.
 
-    `batch` is shared among the processes of a run; `accumulate` batches make one optimiser step. `ema` is the
-    decay of averaged weights, which then are the result. `validation` training samples (the last
-    of a seeded permutation) are held out and choose the epoch whose weights are the result; 0 is the paper's
-    protocol: no validation, the last epoch. With `points` an epoch sees that many points of each mesh (all of
-    a smaller one), drawn anew for the next; with `keep_surface` those of its surface come before any other,
-    and count. Every evaluation sees the whole mesh.
+    Args:
+        epochs: passes over the training samples.
+        batch: samples per model call, shared among the processes of a run.
+        accumulate: batches per optimiser step.
+        optimizer: "adamw" or "adam".
+        lr: largest learning rate.
+        betas: decays of the moments; `onecycle` cycles the first between 0.95 and 0.85.
+        weight_decay: decoupled for "adamw", an L2 penalty for "adam".
+        clip: largest norm of the gradient; None: no clipping.
+        schedule: of the learning rate.
+        schedule_every: whether the schedule advances by step or by epoch.
+        start_factor: `onecycle` begins at lr / start_factor.
+        warmup: part of the run in which `onecycle` rises.
+        decay: factor by which `step` multiplies the rate.
+        decay_epochs: epochs between these decays.
+        precision: of the training steps.
+        eval_precision: of validation, test and bundle.
+        ema: decay of averaged weights, which then are the result; None: none.
+        validation: training samples held out (the last of a seeded permutation) to choose the epoch whose
+            weights are the result; 0 is the paper's protocol: the last epoch.
+        checkpoint_epochs: epochs between checkpoints.
+        checkpoint_seconds: least time between checkpoints.
+        capture: replay the step as a CUDA graph; false: launch every kernel from Python.
+        recompute: compute the activations of a block again in the backward pass: less memory, a third more
+            work.
+        shards: processes that share the points of a sample; see `parallel`.
+        eval_batch: samples per model call of an evaluation.
+        points: points of each mesh in an epoch, drawn anew for each epoch; None: all. Every evaluation uses
+            the whole mesh.
+        keep_surface: draw the points of the surface first.
+        loss: the training loss.
     """
 
     epochs: PositiveInt = 500
@@ -27,26 +52,26 @@ class TrainingConfig(Config):
     accumulate: PositiveInt = 1
     optimizer: Literal["adamw", "adam"] = "adamw"
     lr: Positive = 1e-3
-    betas: tuple[float, float] = (0.9, 0.999)  # `onecycle` cycles the first between 0.95 and 0.85
+    betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-6
-    clip: Positive | None = 1.0  # largest gradient norm; null: no clipping
+    clip: Positive | None = 1.0
     schedule: Literal["onecycle", "cosine", "step", "constant"] = "onecycle"
     schedule_every: Literal["step", "epoch"] = "step"
-    start_factor: Positive = 25.0  # `onecycle` begins at lr / start_factor
-    warmup: Annotated[float, Field(gt=0, lt=1)] = 0.3  # part of the run in which `onecycle` rises
-    decay: Annotated[float, Field(gt=0, le=1)] = 0.5  # `step` multiplies the rate by this
-    decay_epochs: PositiveInt = 100  # every so many epochs
+    start_factor: Positive = 25.0
+    warmup: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.5
+    decay_epochs: PositiveInt = 100
     precision: Precision = "fp32"
-    eval_precision: Precision = "fp32"  # of validation, of the test, and of the bundle
+    eval_precision: Precision = "fp32"
     ema: float | None = None
     validation: NonNegativeInt = 0
     checkpoint_epochs: PositiveInt = 1
-    checkpoint_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # at least, between two
-    capture: bool = True  # replay the step as a CUDA graph; false: launch every kernel from the host
-    recompute: bool = False  # run each block again in the backward pass: less memory, a third more work
-    shards: PositiveInt = 1  # processes that hold the points of a sample together; see `parallel`
+    checkpoint_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    capture: bool = True
+    recompute: bool = False
+    shards: PositiveInt = 1
     eval_batch: PositiveInt = 1
-    points: PositiveInt | None = None  # of each mesh in an epoch; null: all of them
+    points: PositiveInt | None = None
     keep_surface: bool = False
     loss: LossConfig = LossConfig()
 
@@ -65,7 +90,7 @@ class TrainingConfig(Config):
         return ema
 
     @model_validator(mode="after")
-    def _some_points_are_no_grid(self) -> "TrainingConfig":
+    def _drawn_points_form_no_grid(self) -> "TrainingConfig":
         if self.points is None and self.keep_surface:
             raise ValueError("keep_surface=true says which points to take: set points, or leave it out")
         if self.points is not None and self.loss.gradient_weight:

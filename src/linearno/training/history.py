@@ -13,17 +13,17 @@ log = logging.getLogger(__name__)
 
 
 class EpochRecord(Config):
-    """What one epoch did. Counts start at one."""
+    """One epoch of a run. Epochs and steps are counted from one."""
 
     epoch: int
     step: int  # optimiser steps since the start of the run
     loss: float  # mean per sample
-    lr: float  # of the epoch's last step
-    grad_norm: float  # mean over the epoch's steps, before clipping
-    seconds: float  # training alone: no validation, no checkpoint
+    lr: float  # of the last step
+    grad_norm: float  # mean over the steps, before clipping
+    seconds: float  # without validation and checkpoints
     samples_per_second: float
-    validation: float | None = None  # mean relative L2 of the held-out samples
-    processes: int = 1  # that shared every batch
+    validation: float | None = None  # mean error of the validation samples
+    processes: int = 1
 
 
 def append_history(path: Path, record: EpochRecord) -> None:
@@ -35,7 +35,7 @@ def append_history(path: Path, record: EpochRecord) -> None:
 
 
 def cut_history(path: Path, epochs: int) -> None:
-    """Forget what came after `epochs`, the last lines of a killed run, so that they can be written again."""
+    """Remove the records after `epochs`: a killed run wrote them after its last checkpoint."""
     records = [record for record in read_history(path) if record.epoch <= epochs]
     if len(records) < epochs:
         log.warning("%s lacks %d of the %d epochs already trained", path, epochs - len(records), epochs)
@@ -43,7 +43,7 @@ def cut_history(path: Path, epochs: int) -> None:
 
 
 def read_history(path: Path) -> list[EpochRecord]:
-    """The records of a run folder; a line that a kill cut short is left out."""
+    """The records of a run; lines that a kill cut short are skipped."""
     if not path.exists():
         return []
     records = []

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a polite request: the current step ends, a checkpoint is written, then it stops."""
+"""Ctrl-C and SIGTERM as a request: the current step ends, a checkpoint is written, then training stops."""
 
 import os
 import signal
@@ -12,7 +12,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(Exception):
-    """A signal stopped the run; all its work is in the checkpoint."""
+    """A signal stopped the run; all its work is in the checkpoint.
+
+    Args:
+        number: of the signal.
+        epoch: in which it stopped, counted from one.
+        step: after which it stopped.
+    """
 
     def __init__(self, number: int, epoch: int, step: int):
         name = signal.Signals(number).name
@@ -22,24 +28,27 @@ class Interrupted(Exception):
 
 @dataclass
 class StopRequest:
-    """`number` of the signal that came, None while none has."""
+    """The number of the signal received; None until then."""
 
     number: int | None = None
-    heard: bool = False  # by handlers of ours
+    installed: bool = False  # whether our handlers are
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt  # asked twice: now, from the last checkpoint
+            raise KeyboardInterrupt  # the second Ctrl-C: stop at once, at the last checkpoint
         self.number = number
 
     def listen(self) -> None:
-        """Install the handlers again: ten microseconds. A compiler of kernels puts its own in their place,
-        and under those a signal that comes right after another ends the process. `timeout` sends two."""
-        if self.heard:
+        """Install the handlers again, which takes ten microseconds.
+
+        A kernel compiler replaces them, and its own end the process if two signals come at once. `timeout`
+        sends two.
+        """
+        if self.installed:
             self._install()
 
     def _install(self) -> None:
-        """System calls that a signal meets go on: it can wait, and no library has to cope with it."""
+        """Interrupted system calls are restarted: the signal can wait, and libraries need not handle it."""
         for number in SIGNALS:
             signal.signal(number, self._handle)
             if os.name == "posix":
@@ -48,17 +57,17 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Collect SIGINT and SIGTERM inside the block. Other threads than the main one cannot, and need not."""
+    """Collect SIGINT and SIGTERM inside the block; only the main thread receives signals."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
     request._install()
-    request.heard = True
+    request.installed = True
     try:
         yield request
     finally:
-        request.heard = False
+        request.installed = False
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

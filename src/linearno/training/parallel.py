@@ -1,17 +1,17 @@
-"""One run on several processes: each takes its share of every batch, and all keep the same weights.
+"""Data-parallel and point-parallel training: processes share every batch and keep the same weights.
 
-With `shards` so many processes together take a share, each some of the points of its samples (`ops.sharded`).
+With `shards` > 1, groups of so many processes share the points of their samples (`ops.sharded`).
 
-The gradients are summed in one buffer after the last backward pass of a step, instead of by
-`DistributedDataParallel`: that one takes the mean over processes, which is wrong where a batch does not
-divide evenly, and renames the weights. Without a process group everything here does nothing.
+Gradients are summed in one buffer after the last backward pass of a step. `DistributedDataParallel` takes the
+mean over processes instead, which is wrong if a batch does not divide evenly, and renames the weights.
+Without a process group all functions are those of a single process.
 """
 
 import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -31,34 +31,33 @@ from linearno.data.field_data import FieldData
 from linearno.training.interrupt import Interrupted
 
 log = logging.getLogger(__name__)
-CountUp = Callable[[str], int]
-TIMEOUT = timedelta(minutes=10)  # a process that does not answer for so long ends the others
+TIMEOUT = timedelta(minutes=10)  # processes that wait longer for another one end
 
 
 @contextmanager
 def processes(device: str) -> Iterator[torch.device]:
-    """Join the processes that `torchrun` started, and give this one its device; without any, just that.
+    """Join the processes started by `torchrun`; yields the device of this one.
 
-    A message that several processes have for the user is given by the first of them only.
+    Without `torchrun` it yields `device`. An error that several processes raise is reported by the first.
     """
     if "RANK" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
         yield resolve_device(device)
         return
-    count_up = _start(device)
+    store = _join(device)
     try:
         yield _own_device(device)
-    except UserError as error:  # the group stays: to close it takes all processes, and others may be at work
-        _exit_if_said(str(error), count_up, code=2)
+    except UserError as error:  # closing the group takes all processes, and others may still be at work
+        _exit_if_reported(str(error), store, code=2)
         raise
     except Interrupted as stop:
         dist.destroy_process_group()
-        _exit_if_said(str(stop), count_up, code=128 + stop.signal)
+        _exit_if_reported(str(stop), store, code=128 + stop.signal)
         raise
     dist.destroy_process_group()
 
 
-def _start(device: str) -> CountUp:
-    """Start the process group; the answer counts how often all processes together used a key."""
+def _join(device: str) -> Any:
+    """Start the process group; returns the store that its processes share."""
     backend = "cpu:gloo,cuda:nccl" if device != "cpu" and torch.cuda.is_available() else "gloo"
     try:
         meeting = dist.rendezvous("env://", timeout=TIMEOUT)  # type: ignore[attr-defined]  # not in its stubs
@@ -69,21 +68,22 @@ def _start(device: str) -> CountUp:
         raise UserError(f"cannot join the other processes ({reason}); start them with torchrun") from None
     if rank == 0:
         log.info("%d processes share every batch (%s)", count, backend)
-    return lambda key: store.add(f"linearno/{key}", 1)
+    return store
 
 
-def _exit_if_said(message: str, count_up: CountUp, *, code: int) -> None:
+def _exit_if_reported(message: str, store: Any, *, code: int) -> None:
+    """Exit without a message if another process reports the same one."""
     try:
-        said = count_up(hashlib.sha256(message.encode()).hexdigest()) > 1
-    except RuntimeError:  # who kept the count is gone
+        reported = store.add(f"linearno/{message}", 1) > 1
+    except RuntimeError:  # the process with the store has ended
         return
-    if said:
-        time.sleep(1)  # torchrun ends all at the first exit: let the message come out before
+    if reported:
+        time.sleep(1)  # torchrun ends all processes at the first exit, maybe before the message is printed
         raise SystemExit(code)
 
 
 def _own_device(name: str) -> torch.device:
-    """`cuda:LOCAL_RANK` on CUDA: a GPU for each process."""
+    """The device of this process: on CUDA `cuda:LOCAL_RANK`."""
     device = resolve_device(name)
     if device.type != "cuda":
         return device
@@ -106,7 +106,7 @@ def rank() -> int:
 
 
 def is_main_process() -> bool:
-    """Whether this process is the one that writes files and speaks to the user."""
+    """Whether this process writes files and prints."""
     return rank() == 0
 
 
@@ -116,17 +116,24 @@ def _joined() -> bool:
 
 @dataclass(frozen=True)
 class ProcessGrid:
-    """Where this process stands: one of `replicas` that share samples, and in it one of `shards` that share
-    points."""
+    """The position of this process among all.
+
+    Args:
+        replicas: number of process groups that share each batch.
+        replica: of this process.
+        shards: processes in each of them, which share the points of their samples.
+        shard: of this process.
+        group: the processes of this replica.
+    """
 
     replicas: int
     replica: int
     shards: int = 1
     shard: int = 0
-    group: dist.ProcessGroup | None = None  # of those that hold the same samples
+    group: dist.ProcessGroup | None = None
 
     def points(self, data: FieldData) -> FieldData:
-        """The points of every sample that are this process's own; the parts differ by one point at most."""
+        """This shard's points of every sample; the shards differ by one point at most."""
         if self.shards == 1:
             return data
         own = torch.arange(data.coords.shape[-2]).tensor_split(self.shards)[self.shard]
@@ -139,7 +146,7 @@ class ProcessGrid:
 
 
 def process_grid(shards: int = 1, device: str = "cpu") -> ProcessGrid:
-    """This process's place among all, `shards` at a time. All make theirs together."""
+    """The position of this process, with `shards` processes in a replica. All call this together."""
     if shards == 1:
         return ProcessGrid(size(), rank())
     if size() % shards:
@@ -154,40 +161,46 @@ def process_grid(shards: int = 1, device: str = "cpu") -> ProcessGrid:
 
 @dataclass(frozen=True)
 class BatchShard:
-    """One process's part of a joint batch: `own` samples of its `joint`.
+    """The samples of one process in a batch that all share.
 
-    Where there are fewer samples than processes, some have none. They compute the first sample of the batch
-    too and give it no weight, so that all have the same gradients to sum.
+    With fewer samples than processes some have none. They compute the first sample of the batch and give it
+    no weight, so that all have the same gradients to sum.
+
+    Args:
+        index: samples to compute.
+        own: number of those that count.
+        joint: samples of the whole batch.
+        grid: the position of the process.
     """
 
     index: Int[Tensor, "B"]
     own: int
     joint: int
-    among: ProcessGrid
+    grid: ProcessGrid
 
     def parts(self, batch: int) -> tuple[Tensor, ...]:
-        """What is computed at once, of a joint `batch`."""
-        return self.index.split(ceil(batch / self.among.replicas))
+        """Samples of each model call, if all processes together take `batch` at a time."""
+        return self.index.split(ceil(batch / self.grid.replicas))
 
     def mean(self, mean: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        """The mean over the joint batch, of the means over each share."""
+        """The mean over the whole batch, from the `mean` over each shard."""
         if size() == 1:
             return mean
-        return _sum(mean * (self.own / self.joint / self.among.shards))
+        return _sum(mean * (self.own / self.joint / self.grid.shards))
 
     @torch.no_grad()
     def join(self, model: nn.Module, loss: Float[Tensor, ""], reduction: str) -> Float[Tensor, ""]:
-        """Give the model the gradient of the joint batch, and return its mean loss.
+        """Give the model the gradient of the whole batch; returns its mean loss.
 
-        `loss` is the mean over this share, the gradients are those of its mean or its sum: `reduction`. The
-        processes that share points have the same loss, and each a part of its gradient.
+        `loss` is the mean over this shard; the gradients are those of its mean or sum, as `reduction` says.
+        Processes that share points have the same loss, and each a part of its gradient.
         """
         if size() == 1:
             return loss
         part = self.own / self.joint
         factor = part if reduction == "mean" else float(self.own > 0)
         gradients = [_real(weight.grad) for weight in model.parameters() if weight.grad is not None]
-        mine = part / self.among.shards * loss.view(1)
+        mine = part / self.grid.shards * loss.view(1)
         flat = torch.cat([*(factor * gradient.flatten() for gradient in gradients), mine])
         *sums, joint_loss = _sum(flat).split([*(gradient.numel() for gradient in gradients), 1])
         for gradient, total in zip(gradients, sums, strict=True):
@@ -195,31 +208,31 @@ class BatchShard:
         return joint_loss.view(()).to(loss.dtype)
 
 
-def shard_batch(index: Int[Tensor, "B"], among: ProcessGrid | None = None) -> BatchShard:
+def shard_batch(index: Int[Tensor, "B"], grid: ProcessGrid | None = None) -> BatchShard:
     """This process's part of the samples at `index`; the parts differ by one sample at most."""
-    among = among or ProcessGrid(size(), rank())
-    own = index.tensor_split(among.replicas)[among.replica]
-    return BatchShard(own if len(own) else index[:1], len(own), len(index), among)
+    grid = grid or ProcessGrid(size(), rank())
+    own = index.tensor_split(grid.replicas)[grid.replica]
+    return BatchShard(own if len(own) else index[:1], len(own), len(index), grid)
 
 
 def all_reduce_max(number: int | None) -> int | None:
-    """The largest number that any process has. All wait here for each other."""
+    """The largest number of any process; None if none has one. A barrier for all processes."""
     if size() == 1:
         return number
     return int(_all_reduce(torch.tensor(number or 0), dist.ReduceOp.MAX)) or None
 
 
 def seed_rank(seed: int, step: int) -> None:
-    """Random numbers of this process's own for the step ahead.
+    """Seed this process for the next step, unless it is the first.
 
-    Those of the first process go on as they were: it alone writes their state into checkpoints.
+    The random state of the first process is continued, and stored in checkpoints.
     """
     if rank() > 0:
         torch.manual_seed(torch_generator(seed, step, rank()).initial_seed())
 
 
 def require_same_start(model: nn.Module, steps: int) -> None:
-    """Refuse processes that are not at the same step with the same weights. All wait here for each other."""
+    """Refuse processes that are not at the same step with the same weights. A barrier for all processes."""
     if size() == 1:
         return
     digest = hashlib.sha256(str(steps).encode())

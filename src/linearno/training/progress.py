@@ -1,4 +1,4 @@
-"""How far the training of a run folder has got."""
+"""The progress of training in a run folder."""
 
 import shlex
 from pathlib import Path
@@ -9,9 +9,9 @@ from linearno.core.errors import UserError
 
 
 def unfinished(folder: Path, *, extended: bool = False) -> str | None:
-    """For a run folder without a model: how many epochs are done, and the command that continues.
+    """For a run folder without a model: the epochs done, and the command that continues; else None.
 
-    With `extended` also for one whose model is older than the epochs it was given later.
+    With `extended` also for a run that was given more epochs after its model was written.
     """
     config, model = folder / "config.yaml", folder / "model.json"
     if not config.exists() or (model.exists() and not extended):
@@ -29,7 +29,7 @@ def unfinished(folder: Path, *, extended: bool = False) -> str | None:
 
 
 def _epochs_done(folder: Path) -> int:
-    """Epochs in the latest checkpoint; 0 where there is none that can be read."""
+    """Epochs in the latest checkpoint; 0 if it cannot be read."""
     try:
         name = (folder / "checkpoint" / "latest").read_text(encoding="utf-8").strip()
         return int(read_json(folder / "checkpoint" / name / "state.json", how="")["values"]["epoch"])
