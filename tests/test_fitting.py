@@ -114,10 +114,10 @@ def test_a_stopped_fit_resumes_to_the_bit(tmp_path):
             {"pressure": np.zeros((8, 20, 1))},
             "data has 'pressure'; expected coords, inputs, targets, surface",
         ),
-        ({"inputs": np.zeros((8, 19, 1))}, "are of the same points, not"),
-        ({"inputs": np.zeros((7, 20, 1))}, "are of the same samples, not"),
+        ({"inputs": np.zeros((8, 19, 1))}, r"inputs have shape \(8, 19, 1\), expected .* = \(8, 20, 1\)"),
+        ({"inputs": np.zeros((7, 20, 1))}, "inputs are of 7 samples, the targets of 8"),
         ({"targets": np.full((8, 20, 1), np.nan)}, "targets hold NaN or infinite numbers"),
-        ({"targets": np.zeros(8)}, r"targets have shape \(8,\); expected \(\[samples,\] points, channels\)"),
+        ({"targets": np.zeros(8)}, r"outputs have shape \(8,\), expected \(samples, points, channels\)"),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(change, message):

@@ -109,16 +109,10 @@ def _module(model: nn.Module | str, settings: Mapping[str, Any] | None, spec: Fi
 def _field_data(
     data: Arrays | Sequence[Arrays], spec: FieldSpec | None, grid: tuple[int, ...] | None
 ) -> FieldData:
-    if not isinstance(data, Mapping | list | tuple):
-        raise UserError(
-            f"data is a {type(data).__name__}; expected a dict of arrays, a list of them or FieldData"
-        )
-    samples = [data] if isinstance(data, Mapping) else list(data)
-    if not all(isinstance(sample, Mapping) for sample in samples):
-        raise UserError("data is a list of dicts, one for each sample: {'coords': …, 'targets': …}")
-    parts = [_parts(sample) for sample in samples]
-    if not parts:
-        raise UserError("there are no samples to train on")
+    samples: list[Any] = list(data) if isinstance(data, list | tuple) else [data]
+    if not samples or not all(isinstance(sample, Mapping) for sample in samples):
+        raise UserError("data: expected {'coords': …, 'targets': …}, a list of such samples, or FieldData")
+    parts = [_tensors(sample) for sample in samples]
     spec = spec or _spec(parts[0], grid)
     if isinstance(data, Mapping):
         one = parts[0]
@@ -128,8 +122,8 @@ def _field_data(
     return FieldData.pack(spec, batches, surface or None)
 
 
-def _parts(sample: Arrays) -> dict[str, Tensor]:
-    """The arrays of a sample, or of all of them, as tensors of float32; what is wrong with them by name."""
+def _tensors(sample: Arrays) -> dict[str, Tensor]:
+    """The arrays of one sample, or of all, as float32 tensors."""
     if unknown := [name for name in sample if name not in PARTS]:
         raise UserError(f"data has {unknown[0]!r}; expected {', '.join(PARTS)}")
     if missing := [name for name in ("coords", "targets") if sample.get(name) is None]:
@@ -137,20 +131,10 @@ def _parts(sample: Arrays) -> dict[str, Tensor]:
             f"data has no {missing[0]!r}; expected coords, inputs (if there are some) and targets"
         )
     found = {name: as_tensor(part) for name, part in sample.items() if part is not None}
-    for name, part in found.items():
-        if name == "surface":
-            continue
-        if part.dim() not in (2, 3):
-            raise UserError(f"{name} have shape {tuple(part.shape)}; expected ([samples,] points, channels)")
-        found[name] = part.float()
-        if not part.isfinite().all():
+    for name in found.keys() - {"surface"}:
+        found[name] = found[name].float()
+        if not found[name].isfinite().all():
             raise UserError(f"{name} hold NaN or infinite numbers")
-    counts = {name: part.shape[-2] for name, part in found.items() if name != "surface"}
-    if len(set(counts.values())) > 1:
-        raise UserError(f"coords, inputs and targets are of the same points, not {counts}")
-    samples = {name: len(part) for name, part in found.items() if part.dim() == 3}
-    if len(set(samples.values())) > 1:
-        raise UserError(f"coords, inputs and targets are of the same samples, not {samples}")
     return found
 
 

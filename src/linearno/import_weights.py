@@ -27,8 +27,8 @@ def import_weights(weights: Path, config: RunConfig, folder: Path, *, with_data:
         weights: file that the published code saved.
         config: configuration of the recipe.
         folder: run folder to write.
-        with_data: fit the scaling on the training data of the recipe, as the published code does. Without, the
-            model predicts scaled fields from scaled fields, and their units say so.
+        with_data: fit the scaling on the training data of the recipe, as the published code does. Without,
+            the model predicts scaled fields from scaled fields, and their units say so.
     """
     for name in ("config.yaml", "model.json"):
         if (folder / name).exists():

@@ -49,17 +49,17 @@ def exact_fit(folder: Path, config: TrainingConfig, model: Tiny | None = None) -
 @contextmanager
 def watched(kept: list):
     """Collect losses and gradient norms of every step."""
-    close = _Run.close_epoch
+    record = _Run._record
 
-    def keep(run, **options):
+    def keep(run, validation):
         kept.append(torch.stack([run.state.losses, run.state.grad_norms]))
-        return close(run, **options)
+        return record(run, validation)
 
-    _Run.close_epoch = keep
+    _Run._record = keep
     try:
         yield
     finally:
-        _Run.close_epoch = close
+        _Run._record = record
 
 
 def run_case(folder: Path, name: str) -> dict[str, torch.Tensor]:

@@ -111,7 +111,7 @@ def checkpoint_settings(seed: int, config: TrainingConfig) -> dict[str, Any]:
 
 def pack_state(state: TrainState) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The training state as named tensors and plain values."""
-    moments, groups = pack_optimizer(state.optimizer, state.weight_names)
+    moments, groups = pack_optimizer(state.optimizer, [name for name, _ in state.model.named_parameters()])
     cuda = state.device.type == "cuda"
     parts: dict[str, Mapping[str, Tensor]] = {
         "model": state.model.state_dict(),
@@ -135,9 +135,10 @@ def unpack_state(state: TrainState, tensors: Mapping[str, Tensor], values: Mappi
     for key, value in tensors.items():
         part, name = key.split("/", 1)
         parts.setdefault(part, {})[name] = value
+    names = [name for name, _ in state.model.named_parameters()]
     try:
         state.model.load_state_dict(parts["model"])
-        load_optimizer(state.optimizer, state.weight_names, parts.get("optimizer", {}), values["optimizer"])
+        load_optimizer(state.optimizer, names, parts.get("optimizer", {}), values["optimizer"])
         state.schedule.load(values["schedule"])
         for name, weight in state.ema.weights.items() if state.ema else ():
             weight.copy_(parts["ema"][name])

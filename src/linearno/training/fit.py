@@ -25,7 +25,7 @@ from linearno.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 LOSS_SPIKE_FACTOR = 2  # warn if the loss exceeds its lowest value by this factor
-ESTIMATE_STEPS = 8  # steps before the remaining time is estimated
+WARM_UP_STEPS = 4  # the remaining time is estimated from as many steps after these
 
 OnEpoch = Callable[[EpochRecord], None]
 
@@ -78,46 +78,45 @@ class _Run:
         settings = checkpoint_settings(setup.seed, setup.config)
         self.checkpoints = Checkpoints(folder / "checkpoint", fingerprint, settings)
         self.saved = -inf  # time of the last checkpoint
-        self.step_ends: list[float] | None = []  # of this epoch; None once the remaining time is estimated
+        self.steps_taken = 0  # by this process
 
     def resume(self) -> None:
         """Load the last checkpoint; without one, start from random numbers that depend on the seed alone."""
+        state, config, grid = self.state, self.config, self.trainer.grid
         torch.manual_seed(self.setup.seed)  # dropout and the like
         if checkpoint := self.checkpoints.read():
-            unpack_state(self.state, *checkpoint)
-        parallel.require_same_start(self.state.model, self.state.total_steps)
+            unpack_state(state, *checkpoint)
+        parallel.require_same_start(state.model, state.total_steps)
         if parallel.is_main_process():
-            cut_history(self.history, self.state.epoch)
+            cut_history(self.history, state.epoch)
         self.lowest_loss = min((record.loss for record in read_history(self.history)), default=inf)
-        self._log_start()
-
-    def _log_start(self) -> None:
-        device, precision, grid = self.state.device, self.config.precision, self.trainer.grid
-        if precision == "tf32" and device.type == "cpu":
+        if config.precision == "tf32" and state.device.type == "cpu":
             log.warning("tf32 was asked for; a CPU has none and computes in fp32")
-        if (samples := self.config.batch * self.config.accumulate) < grid.replicas:
+        if (samples := config.batch * config.accumulate) < grid.replicas:
             log.warning("%d samples a step for %d processes: some have nothing to do", samples, grid.replicas)
         if grid.shards > 1:
             log.info("%d processes share the points of each sample", grid.shards)
-        parameters = sum(weight.numel() for weight in self.state.model.parameters())
+        device, parameters = (
+            device_name(state.device),
+            sum(weight.numel() for weight in state.model.parameters()),
+        )
         samples = len(self.setup.train)
-        log.info("%s; %s; %d parameters; %d samples", device_name(device), precision, parameters, samples)
-        log.info("%d steps done of %d epochs", self.state.total_steps, self.config.epochs)
+        log.info("%s; %s; %d parameters; %d samples", device, config.precision, parameters, samples)
+        log.info("%d steps done of %d epochs", state.total_steps, config.epochs)
 
     def start_epoch(self) -> tuple[Tensor, ...]:
         """Sample indices of the remaining steps, in an order that depends on seed and epoch alone."""
-        state, samples = self.state, len(self.setup.train)
-        order = torch.randperm(samples, generator=torch_generator(self.setup.seed, state.epoch))
-        where = torch.device("cpu") if self.trainer.draws_on_host else state.device
-        steps = order.to(where).split(self.config.batch * self.config.accumulate)
+        state = self.state
+        generator = torch_generator(self.setup.seed, state.epoch)
+        order = torch.randperm(len(self.setup.train), generator=generator)
+        if not self.trainer.draws_on_host:
+            order = order.to(state.device)
         state.model.train()
-        now = time.perf_counter()
-        self.started = now - state.seconds
-        self.step_ends = None if self.step_ends is None else [now]
-        return steps[state.step :]
+        self.started = time.perf_counter() - state.seconds
+        return order.split(self.config.batch * self.config.accumulate)[state.step :]
 
     def after_step(self, stop: StopRequest) -> None:
-        """Check the loss where that is free, and stop with a checkpoint if a signal has come."""
+        """Stop with a checkpoint if a signal has come or, where that is known at once, the loss diverged."""
         state = self.state
         if state.device.type == "cpu":
             self._check_finite()
@@ -131,27 +130,11 @@ class _Run:
             raise Interrupted(number, state.epoch + 1, state.step)
 
     def end_epoch(self, stop: StopRequest, on_epoch: OnEpoch | None) -> None:
-        """Close the epoch and report it."""
-        self._check_finite()  # on CUDA the first wait for the device in this epoch
-        self.state.seconds = time.perf_counter() - self.started
-        number = parallel.all_reduce_max(stop.number)  # read once: a later signal waits for the next step
-        record = self.close_epoch(stopping=number is not None)
-        spike = record.loss > LOSS_SPIKE_FACTOR * self.lowest_loss
-        if spike and parallel.is_main_process():
-            log.warning(
-                "the loss rose from %.3g to %.3g in epoch %d and may not come back; "
-                "a lower training.lr or training.clip=1 prevents it",
-                *(self.lowest_loss, record.loss, record.epoch),
-            )
-        self.lowest_loss = record.loss if spike else min(self.lowest_loss, record.loss)
-        if on_epoch and parallel.is_main_process():
-            on_epoch(record)
-        if number is not None:
-            raise Interrupted(number, record.epoch, len(self.state.losses))
-
-    def close_epoch(self, *, stopping: bool) -> EpochRecord:
         """Validate, write the history, and a checkpoint if one is due."""
         state = self.state
+        self._check_finite()  # on CUDA the first wait for the device in this epoch
+        state.seconds = time.perf_counter() - self.started
+        number = parallel.all_reduce_max(stop.number)  # read once: a later signal waits for the next step
         state.schedule.after_epoch()
         record = self._record(self._validate())
         state.epoch, state.step, state.seconds = state.epoch + 1, 0, 0.0
@@ -159,26 +142,41 @@ class _Run:
         state.grad_norms.zero_()
         if parallel.is_main_process():
             append_history(self.history, record)  # before the checkpoint: a resumed run cuts, it cannot add
-        if stopping or state.epoch == self.config.epochs or self._checkpoint_due():
+        if number is not None or state.epoch == self.config.epochs or self._checkpoint_due():
             self._save()
-        return record
+        self._warn_of_spike(record)
+        if on_epoch and parallel.is_main_process():
+            on_epoch(record)
+        if number is not None:
+            raise Interrupted(number, record.epoch, len(state.losses))
+
+    def _warn_of_spike(self, record: EpochRecord) -> None:
+        if record.loss <= LOSS_SPIKE_FACTOR * self.lowest_loss:
+            self.lowest_loss = min(self.lowest_loss, record.loss)
+            return
+        if parallel.is_main_process():
+            log.warning(
+                "the loss rose from %.3g to %.3g in epoch %d and may not come back; "
+                "a lower training.lr or training.clip=1 prevents it",
+                *(self.lowest_loss, record.loss, record.epoch),
+            )
+        self.lowest_loss = record.loss
 
     def _estimate(self) -> None:
         """Log once, after a few steps, how long the rest of the run will take."""
-        state, steps, ends = self.state, len(self.state.losses), self.step_ends
-        if ends is None:
-            return
-        ends.append(time.perf_counter())
-        if len(ends) <= min(ESTIMATE_STEPS, steps):
+        state, now = self.state, time.perf_counter()
+        self.steps_taken += 1
+        if self.steps_taken == WARM_UP_STEPS:
+            self.warm = now
+        if self.steps_taken != 2 * WARM_UP_STEPS:
             return
         if state.device.type == "cuda":
             torch.cuda.synchronize(state.device)
-        self.step_ends = None
-        left = self.config.epochs * steps - state.total_steps
+        left = self.config.epochs * len(state.losses) - state.total_steps
         if left > 0 and parallel.is_main_process():
-            later = ends[(len(ends) - 1) // 2 :]  # libraries and kernels are set up by then
-            each = (time.perf_counter() - later[0]) / (len(later) - 1)
-            log.info("about %s for the %d epochs to come", format_duration(each * left), ceil(left / steps))
+            seconds = left * (time.perf_counter() - self.warm) / WARM_UP_STEPS
+            epochs = ceil(left / len(state.losses))
+            log.info("about %s for the %d epochs to come", format_duration(seconds), epochs)
 
     def _check_finite(self) -> None:
         state = self.state

@@ -1,6 +1,7 @@
 """Adam and AdamW with weights, gradients and moments in flat memory: a step is a few kernels."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -19,23 +20,12 @@ def flat_refusal(parameters: Sequence[nn.Parameter]) -> str | None:
             return f"weights are {weight.dtype}"
         if weight.device != parameters[0].device:
             return f"weights are on {weight.device} and {parameters[0].device}"
-        if weight.numel() and not _is_dense(weight):
+        if torch.empty_like(weight, device="meta").stride() != weight.stride():  # which keeps dense ones
             return "weights overlap or leave gaps in memory"
-    ranges = sorted((weight.data_ptr(), weight.nbytes) for weight in parameters if weight.numel())
-    ends = (start + size for start, size in ranges)
-    if any(start < end for (start, _), end in zip(ranges[1:], ends, strict=False)):
+    ranges = sorted((weight.data_ptr(), weight.data_ptr() + weight.nbytes) for weight in parameters)
+    if any(end > start for (_, end), (start, _) in pairwise(ranges)):
         return "weights share memory"
     return None
-
-
-def _is_dense(weight: Tensor) -> bool:
-    """Whether the elements fill a contiguous range of memory, in any order of the axes."""
-    size = 1
-    for stride, length in sorted(zip(weight.stride(), weight.shape, strict=True)):
-        if length > 1 and stride != size:
-            return False
-        size *= length
-    return True
 
 
 class FlatAdam(Optimizer):

@@ -46,12 +46,12 @@ def processes(device: str) -> Iterator[torch.device]:
     store = _join(device)
     try:
         yield _own_device(device)
-    except UserError as error:  # closing the group takes all processes, and others may still be at work
-        _exit_if_reported(str(error), store, code=2)
-        raise
     except Interrupted as stop:
         dist.destroy_process_group()
         _exit_if_reported(str(stop), store, code=128 + stop.signal)
+        raise
+    except UserError as error:  # closing the group takes all processes, and others may still be at work
+        _exit_if_reported(str(error), store, code=2)
         raise
     dist.destroy_process_group()
 
@@ -105,13 +105,13 @@ def rank() -> int:
     return dist.get_rank() if _joined() else 0
 
 
+def _joined() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
 def is_main_process() -> bool:
     """Whether this process writes files and prints."""
     return rank() == 0
-
-
-def _joined() -> bool:
-    return dist.is_available() and dist.is_initialized()
 
 
 @dataclass(frozen=True)
@@ -134,15 +134,17 @@ class ProcessGrid:
 
     def points(self, data: FieldData) -> FieldData:
         """This shard's points of every sample; the shards differ by one point at most."""
+        points = data.coords.shape[-2]
         if self.shards == 1:
             return data
-        own = torch.arange(data.coords.shape[-2]).tensor_split(self.shards)[self.shard]
-        if not len(own):
-            count = data.coords.shape[-2]
-            raise UserError(f"training.shards={self.shards} for {count} points leaves some without any")
-        mine = slice(int(own[0]), int(own[-1]) + 1)
-        inputs = None if data.inputs is None else data.inputs[:, mine]
-        return FieldData(data.spec, data.coords[..., mine, :], inputs, data.targets[:, mine])
+        if self.shards > points:
+            raise UserError(f"training.shards={self.shards} for {points} points leaves some without any")
+
+        def mine(part: Tensor) -> Tensor:
+            return part.tensor_split(self.shards, dim=-2)[self.shard]
+
+        inputs = None if data.inputs is None else mine(data.inputs)
+        return FieldData(data.spec, mine(data.coords), inputs, mine(data.targets))
 
 
 def process_grid(shards: int = 1, device: str = "cpu") -> ProcessGrid:
@@ -186,7 +188,7 @@ class BatchShard:
         """The mean over the whole batch, from the `mean` over each shard."""
         if size() == 1:
             return mean
-        return _sum(mean * (self.own / self.joint / self.grid.shards))
+        return _all_reduce(mean * (self.own / self.joint / self.grid.shards), dist.ReduceOp.SUM)
 
     @torch.no_grad()
     def join(self, model: nn.Module, loss: Float[Tensor, ""], reduction: str) -> Float[Tensor, ""]:
@@ -199,10 +201,12 @@ class BatchShard:
             return loss
         part = self.own / self.joint
         factor = part if reduction == "mean" else float(self.own > 0)
-        gradients = [_real(weight.grad) for weight in model.parameters() if weight.grad is not None]
+        grads = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        gradients = [torch.view_as_real(part) if part.is_complex() else part for part in grads]
         mine = part / self.grid.shards * loss.view(1)
         flat = torch.cat([*(factor * gradient.flatten() for gradient in gradients), mine])
-        *sums, joint_loss = _sum(flat).split([*(gradient.numel() for gradient in gradients), 1])
+        sizes = [*(gradient.numel() for gradient in gradients), 1]
+        *sums, joint_loss = _all_reduce(flat, dist.ReduceOp.SUM).split(sizes)
         for gradient, total in zip(gradients, sums, strict=True):
             gradient.copy_(total.view_as(gradient))
         return joint_loss.view(()).to(loss.dtype)
@@ -238,20 +242,13 @@ def require_same_start(model: nn.Module, steps: int) -> None:
     digest = hashlib.sha256(str(steps).encode())
     for value in model.state_dict().values():
         digest.update(value.detach().cpu().flatten().view(torch.uint8).numpy())
-    number = 1 + int.from_bytes(digest.digest()[:7])
-    if all_reduce_max(number) != _least(number):
+    number = int.from_bytes(digest.digest()[:7])
+    most, least = _all_reduce(torch.tensor([number, -number]), dist.ReduceOp.MAX).tolist()
+    if most != -least:
         raise UserError(
             "the processes do not start from the same weights; "
             "put the run folder where all of them can read its checkpoint"
         )
-
-
-def _least(number: int) -> int:
-    return int(_all_reduce(torch.tensor(number), dist.ReduceOp.MIN))
-
-
-def _sum(value: Tensor) -> Tensor:
-    return _all_reduce(value, dist.ReduceOp.SUM)
 
 
 def _all_reduce(value: Tensor, operation: Any) -> Tensor:
@@ -261,7 +258,3 @@ def _all_reduce(value: Tensor, operation: Any) -> Tensor:
         reason = str(error).splitlines()[0]
         raise UserError(f"another process stopped or does not answer ({reason}); see its message") from error
     return value
-
-
-def _real(value: Tensor) -> Tensor:
-    return torch.view_as_real(value) if value.is_complex() else value

@@ -5,7 +5,7 @@ Axes: B samples of a step, K steps of an epoch, N points, C channels.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil
@@ -54,29 +54,6 @@ class TrainState:
     best: float | None = None  # validation error
     best_weights: dict[str, Tensor] = field(default_factory=dict)
 
-    @classmethod
-    def start(
-        cls,
-        model: nn.Module,
-        config: TrainingConfig,
-        *,
-        samples: int,
-        optimizer: MakeOptimizer = make_optimizer,
-    ) -> "TrainState":
-        """The state before the first step of a run on so many `samples`; the model is on its device."""
-        if isinstance(model, Recomputable):
-            model.recompute = config.recompute
-        steps, made = ceil(samples / (config.batch * config.accumulate)), optimizer(model, config)
-        device = next(model.parameters()).device
-        return cls(
-            model=model,
-            optimizer=made,
-            schedule=Schedule(made, config, steps),
-            ema=None if config.ema is None else Ema(model, config.ema),
-            losses=torch.zeros(steps, device=device),
-            grad_norms=torch.zeros(steps, device=device),
-        )
-
     @property
     def device(self) -> torch.device:
         return self.losses.device
@@ -84,10 +61,6 @@ class TrainState:
     @property
     def total_steps(self) -> int:
         return self.epoch * len(self.losses) + self.step
-
-    @property
-    def weight_names(self) -> list[str]:
-        return [name for name, _ in self.model.named_parameters()]
 
     def keep_if_best(self, validation: float) -> None:
         if self.best is None or validation < self.best:
@@ -133,7 +106,12 @@ class Trainer:
             config.loss, spec.grid, scale, partial=bool(spec.masked_outputs), own=setup.loss
         )
         model = _on_device(setup.model, device)
-        self.state = TrainState.start(model, config, samples=len(setup.train), optimizer=optimizer)
+        if isinstance(model, Recomputable):
+            model.recompute = config.recompute
+        steps, made = ceil(len(setup.train) / (config.batch * config.accumulate)), optimizer(model, config)
+        ema = None if config.ema is None else Ema(model, config.ema)
+        losses, grad_norms = (torch.zeros(steps, device=device) for _ in range(2))
+        self.state = TrainState(model, made, Schedule(made, config, steps), ema, losses, grad_norms)
         self.predict = partial(predict_batch, model, self.scaler, precision=config.precision)
         self.draws_on_host = self.data.ragged or config.points is not None
         surface = self.data.surface if config.keep_surface else None
@@ -187,12 +165,13 @@ class Trainer:
         draws = [drawn] * len(parts)
         if drawn is not None and task.per_sample_draw:
             draws = list(parallel.shard_batch(drawn, self.grid).parts(self.config.batch))
+        overlap = self.side_streams and len(parts) == 1  # needs a backward pass that starts without gradients
         state.optimizer.zero_grad(set_to_none=True)
         total = self.data.targets.new_zeros(())
         with self.weight_cache.activate() if self.weight_cache else nullcontext(), sharded(self.grid.group):
             for part, of_part in zip(parts, draws, strict=True):
                 seen, truth = task.training_pairs(self._batch(part), of_part)
-                with self._overlap(parts):
+                with overlap_weight_gradients(state.device) if overlap else nullcontext():
                     prediction = task.unroll(self.predict, seen) if task.unrolls else self.predict(seen)
                     loss = self.loss(prediction, truth)
                     if reduction == "mean":
@@ -225,25 +204,20 @@ class Trainer:
             kept.append(draw_points(points, count, generator, surface))
         return self.data.batch(index, kept)
 
-    def _overlap(self, parts: tuple[Tensor, ...]) -> AbstractContextManager[None]:
-        """Side streams need a backward pass that starts without gradients."""
-        overlap = self.side_streams and len(parts) == 1
-        return overlap_weight_gradients(self.state.device) if overlap else nullcontext()
-
     def _step_graphs(self) -> StepGraphs | None:
-        state, optimizer = self.state, self.state.optimizer
+        model, optimizer = self.state.model, self.state.optimizer
         replayable = isinstance(optimizer, FlatAdam) or optimizer.defaults.get("capturable", False)
-        if state.device.type != "cuda" or parallel.size() > 1 or not (self.config.capture and replayable):
+        cuda = self.state.device.type == "cuda"
+        if not (self.config.capture and cuda and replayable and parallel.size() == 1):
             return None
-        reason = "its meshes differ from batch to batch" if self.draws_on_host else None
-        if not capturable(state.model):
-            reason = f"{type(state.model).__name__} does not set `capturable = True`"
-        if reason is not None:
+        if not capturable(model) or self.draws_on_host:
+            reason = "its meshes differ from batch to batch"
+            if not capturable(model):
+                reason = f"{type(model).__name__} does not set `capturable = True`"
             log.info("the training step is not captured as a CUDA graph: %s", reason)
             return None
-        return StepGraphs(
-            optimizer, state.device, (state, self.scaler, self.data, self.loss, self.weight_cache)
-        )
+        owners = (self.state, self.scaler, self.data, self.loss, self.weight_cache)
+        return StepGraphs(optimizer, self.state.device, owners)
 
 
 def _on_device(model: nn.Module, device: torch.device) -> nn.Module:
