@@ -1,6 +1,7 @@
 """The tables of README.md: accuracy, speed, the demo."""
 
 import statistics
+from collections.abc import Iterable
 
 from benchmarks.records import Record
 from benchmarks.tables.markdown import (
@@ -33,26 +34,31 @@ def accuracy_table(found: Records) -> str:
                 "" if minutes is None else f"{minutes:.0f}",
             ]
         )
-    machines = " and ".join(dict.fromkeys(run.machine for run in runs.values()))
     caption = (
-        "Errors on generated data stand beside published ones on the published files: they are not the same "
-        f"data.\nMean relative L2 on the test split; published: Hu et al. (2026), {PUBLISHED_EPOCHS} epochs; "
-        f"minutes on {machines}."
+        "Mean relative L2 error on the test split. Left: trained and tested on data generated with our\n"
+        f"solvers; published: Hu et al. (2026), {PUBLISHED_EPOCHS} epochs on the original files. "
+        "These are different data sets.\n"
+        f"Minutes of training on one {_devices(runs.values())}."
     )
     head = ["benchmark", "LinearNO, generated data", "published", "epochs", "minutes"]
     return f"{markdown_table(head, rows)}\n\n{caption}"
 
 
+def _devices(records: Iterable[Record]) -> str:
+    """The accelerators (the first part of a machine's name) of the records."""
+    return " and ".join(dict.fromkeys(record.machine.partition(",")[0] for record in records))
+
+
 @table("speed", "bench/step", command="python -m benchmarks step --out results", others=True)
 def speed_table(records: Records) -> str:
-    """Training steps beside those of plain PyTorch, and predictions on large meshes."""
+    """Times of training steps, compared with plain PyTorch, and of predictions on large meshes."""
     steps = {name: step for name, step in below(records, "bench/step").items() if step.against}
     rows = [[_step_title(name, step), f"{step.value:.3g} ms", *_rivals(step)] for name, step in steps.items()]
-    machines = " and ".join(dict.fromkeys(step.machine for step in steps.values()))
     head = ["training step, batch × points", "linearno, bf16", "plain, compiled", "plain, fp32"]
     caption = (
         "Forward, loss, backward, clipping and optimiser at the published settings; plain: the same network\n"
-        f"written in plain PyTorch, with the same weights.{_predictions(records)}\nMedians on {machines}."
+        f"written in plain PyTorch, with the same weights. Medians on one {_devices(steps.values())}."
+        f"{_predictions(records)}"
     )
     return f"{markdown_table(head, rows)}\n\n{caption}"
 
@@ -115,7 +121,7 @@ def demo_table(runs: Records) -> str:
 
 @table("summary", "bench", command="python -m benchmarks attention --out results", others=True)
 def summary_table(records: Records) -> str:
-    """One row for each figure, ours beside the best of the others."""
+    """One row for each figure: ours and the best of the others."""
     rows = []
     for prefix, label in (("bench/attention", "attention layer"), ("bench/step", "training step")):
         for key, record in below(records, prefix).items():

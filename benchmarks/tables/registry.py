@@ -1,6 +1,7 @@
-"""The table of models and benchmarks, from the registries."""
+"""Tables of the registered models and benchmarks."""
 
 import re
+from inspect import getdoc
 
 from benchmarks.tables.markdown import Records, markdown_table, table, title
 from linearno.core.errors import UserError
@@ -10,30 +11,29 @@ from linearno.run_config import RunConfig, recipe
 
 PUBLISHED, DEFAULT, UNFIT = "●", "○", ""
 MARKS = (
-    "● trains with settings from the literature, ○ with the default settings of the model; an empty cell:\n"
-    "the model does not fit (it needs a grid, for example). `linearno train BENCHMARK/MODEL` runs any pair."
+    "● trains with settings from the literature, ○ with the default settings of the model; empty: the model\n"
+    "does not fit the benchmark. `linearno train BENCHMARK/MODEL` runs any pair."
 )
-BOLD = "`linearno train BENCHMARK/MODEL` trains any of them; bold: with settings from the literature."
+AUTHORS_AND_YEAR = re.compile(r"\(([^()]*?\d{4})\b")  # in the summary of a model
+ADDRESS = re.compile(r"https?://[^\s()]*[^\s().,]")
 
 
 @table("models", "", command=None, others=True)
 def models_table(records: Records) -> str:
-    """A row for each built-in model, a column for each built-in benchmark."""
-    rows = [[_linked(MODELS[model]), *(_mark(name, model) for name in _benchmarks())] for model in _models()]
-    return f"{markdown_table(['model', *map(title, _benchmarks())], rows)}\n\n{MARKS}"
+    """A row for each built-in model with its paper, a column for each built-in benchmark."""
+    rows = [
+        [f"`{model}`", _paper(MODELS[model]), *(_mark(name, model) for name in _benchmarks())]
+        for model in _models()
+    ]
+    heads = [title(name) + (f" (`{name}`)" if name != title(name).lower() else "") for name in _benchmarks()]
+    return f"{markdown_table(['model', 'paper', *heads], rows)}\n\n{MARKS}"
 
 
 @table("benchmarks", "", command=None, others=True)
 def benchmarks_table(records: Records) -> str:
-    """A row for each built-in benchmark, with the models that fit."""
-    rows = []
-    for name in _benchmarks():
-        marks = {model: _mark(name, model) for model in _models()}
-        bold = [f"**{model}**" for model, mark in marks.items() if mark == PUBLISHED]
-        plain = [model for model, mark in marks.items() if mark == DEFAULT]
-        problem = DATASETS[name].summary.partition(": ")[2]
-        rows.append([f"`{name}`", problem, ", ".join([*bold, *plain])])
-    return f"{markdown_table(['benchmark', 'problem', 'models'], rows)}\n\n{BOLD}"
+    """A row for each built-in benchmark: what is given, what is predicted, and at which points."""
+    rows = [[f"`{name}`", DATASETS[name].summary.partition(": ")[2]] for name in _benchmarks()]
+    return markdown_table(["benchmark", "problem"], rows)
 
 
 def _benchmarks() -> list[str]:
@@ -44,9 +44,11 @@ def _models() -> list[str]:
     return [name for name in MODELS if MODELS[name].cls.__module__.startswith("linearno.models.")]
 
 
-def _linked(model: ModelEntry) -> str:
-    paper = re.search(r"https://[^\s)]+", model.summary)
-    return f"[`{model.name}`]({paper[0]})" if paper else f"`{model.name}`"
+def _paper(model: ModelEntry) -> str:
+    """Authors and year, linked to the first address in the documentation of the class."""
+    authors, address = AUTHORS_AND_YEAR.search(model.summary), ADDRESS.search(getdoc(model.cls) or "")
+    name = authors[1] if authors else "paper"
+    return f"[{name}]({address[0]})" if address else name if authors else ""
 
 
 def _mark(name: str, model: str) -> str:

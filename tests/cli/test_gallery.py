@@ -16,7 +16,7 @@ from linearno.core.errors import UserError
 from linearno.core.registry import Registry
 from linearno.data import DarcyConfig, ElasticityConfig
 from linearno.recipes import RECIPES, gallery
-from linearno.recipes.gallery import Exhibit, small
+from linearno.recipes.gallery import GalleryEntry, small
 from linearno.training import TrainingConfig
 from tests.commands import linearno, measure, refused
 from tests.patience import PATIENCE
@@ -38,11 +38,11 @@ def tiny_elasticity():
 @pytest.fixture(scope="module")
 def two():
     """A gallery of two."""
-    exhibits = Registry("benchmark of the gallery")
-    exhibits.register("darcy")(Exhibit("Darcy flow", tiny_darcy, resolution=17, seconds=1))
-    exhibits.register("elasticity")(Exhibit("Elasticity", tiny_elasticity, resolution=10, seconds=1))
+    entries = Registry("benchmark of the gallery")
+    entries.register("darcy")(GalleryEntry("Darcy flow", tiny_darcy, resolution=17, seconds=1))
+    entries.register("elasticity")(GalleryEntry("Elasticity", tiny_elasticity, resolution=10, seconds=1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("linearno.cli.gallery.GALLERY", exhibits)
+        patch.setattr("linearno.cli.gallery.GALLERY", entries)
         patch.setattr(os, "cpu_count", lambda: 1)  # one process to start
         yield
 
@@ -144,12 +144,12 @@ def test_a_folder_of_other_settings_is_refused_before_any_work(whole, monkeypatc
     assert "training.epochs was 1, now 2" in refused("gallery", "--out", whole[0])
 
 
-def test_every_exhibit_is_a_recipe_that_generates_its_own_data():
+def test_every_gallery_entry_is_a_recipe_that_generates_its_own_data():
     for name in gallery.GALLERY:
         config = RECIPES[f"gallery/{name}"]()
         assert config.recipe == f"gallery/{name}"
         assert getattr(config.data, "source", "generated") == "generated"
-        assert gallery.GALLERY[name].question.endswith(".")
+        assert gallery.GALLERY[name].task.endswith(".")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

@@ -16,7 +16,7 @@ from linearno.data import Batch, FieldSpec, Scaler
 from linearno.inference import predict_mesh, query_mesh
 from linearno.inference.bundle import Bundle
 from linearno.recipes import RECIPES
-from linearno.recipes.gallery import Exhibit
+from linearno.recipes.gallery import GalleryEntry
 from tests.commands import linearno, refused
 from tests.meshes.mesh_examples import SET, TINY, plane
 
@@ -78,9 +78,9 @@ def test_the_gallery_has_a_card_for_meshes_of_any_size(tmp_path, monkeypatch):
         """Stress on any mesh."""
         return override(RECIPES["gallery/meshes"](), [*TINY, "data.train=4", "data.test=2"])
 
-    exhibits = Registry("benchmark of the gallery")
-    exhibits.register("meshes")(Exhibit("Meshes of any size", tiny, resolution=5, seconds=1))
-    monkeypatch.setattr("linearno.cli.gallery.GALLERY", exhibits)
+    entries = Registry("benchmark of the gallery")
+    entries.register("meshes")(GalleryEntry("Meshes of any size", tiny, resolution=5, seconds=1))
+    monkeypatch.setattr("linearno.cli.gallery.GALLERY", entries)
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     code, output = linearno(
         "gallery", "--out", tmp_path, "--device", "cpu", "--figures", tmp_path / "figures"

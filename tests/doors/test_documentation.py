@@ -103,14 +103,12 @@ def test_blocks_of_the_page_on_python_run(workplace):
     assert names["metrics"]["split"] == "test"
 
 
-def test_the_quickstart_and_the_model_of_the_readme_run(workplace):
-    quickstart, model = (text for language, text in blocks("README.md") if language == "python")
+def test_the_quickstart_of_the_readme_runs(workplace):
+    (quickstart,) = (text for language, text in blocks("README.md") if language == "python")
     assert len([line for line in quickstart.splitlines() if line]) <= 12
     names = {}
     exec(quickstart.replace("220", "24").replace("200", "20"), names)
     assert names["surrogate"].predict(names["a"][20:]).shape == (4, 441, 1)
-    Path("mynet.py").write_text(model)
-    run_command(["linearno", "train", "darcy/my-net", "--import", "mynet.py", "--set", "model.width=64"])
 
 
 def test_the_readme_is_short_and_names_the_version():

@@ -112,11 +112,11 @@ def finished(out: Path, name: str) -> bool:
 
 def solve(out: Path, name: str) -> None:
     """The data of one benchmark; how long it took, with all interruptions, is kept beside them."""
-    exhibit, data = GALLERY[name], small_run(out, name).data
+    entry, data = GALLERY[name], small_run(out, name).data
     generate = DATASETS[data.name].generate
     assert generate is not None
     sizes = {"train": data.train, "test": data.test}
-    console.print(f"{exhibit.title}: solving {sum(sizes.values())} samples → {data.root}")
+    console.print(f"{entry.title}: solving {sum(sizes.values())} samples → {data.root}")
     before, began, made = _solving(out, name) or 0.0, time.perf_counter(), 0
     try:
         with progress_bar(f"{name}  solving", sum(sizes.values())) as advance:
@@ -129,11 +129,11 @@ def solve(out: Path, name: str) -> None:
             generate(
                 data.root,
                 sizes=sizes,
-                resolution=exhibit.resolution,
+                resolution=entry.resolution,
                 seed=0,
                 workers=os.cpu_count() or 1,
                 tick=tick,
-                scheme=exhibit.scheme,
+                scheme=entry.scheme,
             )
     finally:
         if made:
@@ -161,11 +161,11 @@ def write_page(out: Path, failed: dict[str, str]) -> None:
 
 
 def _shown(out: Path, name: str) -> Shown:
-    exhibit = GALLERY[name]
+    entry = GALLERY[name]
     return Shown(
         name=name,
-        title=exhibit.title,
-        question=exhibit.question,
+        title=entry.title,
+        task=entry.task,
         run=_run(out, name),
         report=_report(out, name),
         solving=_solving(out, name),

@@ -1,7 +1,7 @@
 """Every benchmark made small: solved, learned and shown in one or two minutes on two cores.
 
 Not benchmarks: sizes, epochs and learning rates were chosen by the errors on these very test splits.
-To add one, write a function with `@exhibit`: `linearno gallery` then has one more card.
+To add one, write a function with `@gallery_entry`: `linearno gallery` then has one more card.
 """
 
 from collections.abc import Callable
@@ -29,28 +29,28 @@ TRAINING = TrainingConfig(batch=4, lr=2e-3, weight_decay=1e-5, eval_batch=10)
 
 
 @dataclass(frozen=True)
-class Exhibit:
-    """One benchmark of the gallery: a small run, and what its solver is asked for."""
+class GalleryEntry:
+    """One benchmark of the gallery: a small run, and the settings of its solver."""
 
     title: str
-    recipe: Recipe  # its first line says what is asked of the model
+    recipe: Recipe  # the first line of its docstring describes the task
     resolution: int  # of the solver
     seconds: int  # about, on two cores, to solve and to train
     scheme: str | None = None  # of a solver that has several; its usual one by default
 
     @property
-    def question(self) -> str:
+    def task(self) -> str:
         return (self.recipe.__doc__ or "").splitlines()[0]
 
 
-GALLERY: Registry[Exhibit] = Registry("benchmark of the gallery")
+GALLERY: Registry[GalleryEntry] = Registry("benchmark of the gallery")
 
 
-def exhibit(name: str, **facts: Any) -> Callable[[Recipe], Recipe]:
-    """Register the recipe `gallery/NAME` and its place in the gallery; `facts` are fields of an `Exhibit`."""
+def gallery_entry(name: str, **facts: Any) -> Callable[[Recipe], Recipe]:
+    """Register the recipe `gallery/NAME` and its card; `facts` are fields of `GalleryEntry`."""
 
     def add(recipe: Recipe) -> Recipe:
-        GALLERY.register(name)(Exhibit(recipe=recipe, **facts))
+        GALLERY.register(name)(GalleryEntry(recipe=recipe, **facts))
         return RECIPES.register(f"gallery/{name}")(recipe)
 
     return add
@@ -70,13 +70,13 @@ def small(
     )
 
 
-@exhibit("darcy", title="Darcy flow", resolution=demo.RESOLUTION, seconds=55)
+@gallery_entry("darcy", title="Darcy flow", resolution=demo.RESOLUTION, seconds=55)
 def darcy() -> RunConfig:
     """The pressure in a porous medium, from its permeability."""
     return small("darcy", demo.DATA, demo.TRAINING, stem="conv", merge_layers=2)
 
 
-@exhibit("elasticity", title="Elasticity", resolution=10, seconds=90)
+@gallery_entry("elasticity", title="Elasticity", resolution=10, seconds=90)
 def elasticity() -> RunConfig:
     """The stress in a body with a void that is pulled upwards, from its shape alone."""
     return small(
@@ -86,7 +86,7 @@ def elasticity() -> RunConfig:
     )
 
 
-@exhibit("pipe", title="Pipe flow", resolution=33, seconds=65)
+@gallery_entry("pipe", title="Pipe flow", resolution=33, seconds=65)
 def pipe() -> RunConfig:
     """The speed along a curved pipe, from the shape of the pipe alone."""
     return small(
@@ -97,7 +97,7 @@ def pipe() -> RunConfig:
     )
 
 
-@exhibit("airfoil", title="Airfoil", resolution=67, seconds=170)
+@gallery_entry("airfoil", title="Airfoil", resolution=67, seconds=170)
 def airfoil() -> RunConfig:
     """The Mach number of the air around a wing at 0.8 times the speed of sound, from its shape alone."""
     return small(
@@ -109,7 +109,7 @@ def airfoil() -> RunConfig:
     )
 
 
-@exhibit("plasticity", title="Plasticity", resolution=21, seconds=135)
+@gallery_entry("plasticity", title="Plasticity", resolution=21, seconds=135)
 def plasticity() -> RunConfig:
     """How a block of steel flows under a die, from the shape of the die and the time."""
     return small(
@@ -122,7 +122,7 @@ def plasticity() -> RunConfig:
     )
 
 
-@exhibit("meshes", title="Meshes of any size", resolution=10, seconds=60)
+@gallery_entry("meshes", title="Meshes of any size", resolution=10, seconds=60)
 def meshes() -> RunConfig:
     """The stress in a pulled plate with a void and its displacement, every plate on a mesh of its own."""
     plates = CasesConfig(
@@ -138,7 +138,7 @@ def meshes() -> RunConfig:
     return small("meshes", plates, TRAINING.model_copy(update=training))
 
 
-@exhibit("ns", title="Navier–Stokes", resolution=64, seconds=105)
+@gallery_entry("ns", title="Navier–Stokes", resolution=64, seconds=105)
 def navier_stokes() -> RunConfig:
     """The vorticity of a flow on a torus, five frames one after the other, from the five before."""
     return small(
@@ -150,7 +150,7 @@ def navier_stokes() -> RunConfig:
     )
 
 
-@exhibit("burgers", title="Burgers' equation", resolution=32, seconds=50)
+@gallery_entry("burgers", title="Burgers' equation", resolution=32, seconds=50)
 def burgers() -> RunConfig:
     """A field over space and time, from its values at a fifth of the points, drawn at random."""
     return small(

@@ -33,7 +33,7 @@ class Shown:
 
     name: str
     title: str
-    question: str  # what the model was asked
+    task: str  # one sentence: what is predicted from what
     run: Path  # run folder
     report: Path  # the page on that run alone
     solving: float | None  # seconds
@@ -67,7 +67,7 @@ def _card(shown: Shown, run: Run, folder: Path) -> Markup:
     link = tag("a", "Full report", href=shown.report.relative_to(folder).as_posix())
     parts = [
         tag("h2", shown.title),
-        tag("p", shown.question),
+        tag("p", shown.task),
         *_pictures(shown, run),
         reached(run),
         tag("p", _facts(shown, run), class_="quiet"),
