@@ -64,7 +64,7 @@ def test_there_are_at_most_six_frames_from_run_to_forward(tiny_config, tmp_path)
 def test_a_training_step_and_the_test_pass_through_at_most_25_files(tiny_config, tmp_path, monkeypatch):
     """From the first draw to the changed weights, and from the test samples to their errors."""
     files = set()
-    parts = [(Trainer, "step"), (Bundle, "answer"), (experiment, "score")]
+    parts = [(Trainer, "step"), (Bundle, "predict_data"), (experiment, "score")]
     profile_calls(monkeypatch, lambda frame: files.add(frame.f_code.co_filename), *parts)
     run(tiny_config("darcy/linearno", *ONE_STEP), tmp_path, CPU)
     names = sorted(name.removeprefix(PACKAGE) for name in files)
