@@ -43,7 +43,7 @@ def export(
     """
     with user_errors():
         import_definitions(imports or [])
-        path = out or run / f"model{FORMATS[format].ending}"
+        path = out or run / f"model{FORMATS[format].suffix}"
         _say(export_run(run, path, format.value, tolerance=tolerance), tolerance)
 
 
@@ -55,11 +55,11 @@ def _say(made: Exported, tolerance: float) -> None:
         checked += f" ({tolerance:g} is allowed)"
     lines = [
         f"{made.path}  {made.bytes / 1e6:.2g} MB, {checked}",
-        f"takes  {', '.join(map(str, made.asks))}",
-        f"gives  {', '.join(map(str, made.gives))}",
-        *made.remarks,
+        f"takes  {', '.join(map(str, made.inputs))}",
+        f"gives  {', '.join(map(str, made.outputs))}",
+        *made.notes,
         "",
-        *made.lines,
+        *made.usage,
     ]
     for line in lines:  # whole, to be copied
         console.print(line, soft_wrap=True, markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""A run as one file that answers without this library, checked before it is left on the disk."""
+"""Export a run as one file that predicts without linearno, and compare the file with the model."""
 
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -10,16 +10,16 @@ from linearno.core.errors import UserError
 from linearno.core.provenance import commit, versions
 from linearno.inference.bundle import Bundle, load
 from linearno.inference.bundle_files import HOW
-from linearno.inference.export.formats import FORMATS, Ask
-from linearno.inference.export.io_signature import Port
-from linearno.inference.export.trace import Surrogate, trace
+from linearno.inference.export.formats import FORMATS, Runner
+from linearno.inference.export.io_signature import TensorSpec
+from linearno.inference.export.trace import Fields, Surrogate, trace
 from linearno.nn.protocol import fixed_grid
 from linearno.ops import backend
 from linearno.training import Rollout, Timed
 
 FORMAT = 1
-TOLERANCE = 1e-4  # of the largest value, between the file's answers and the model's
-SIZES = [  # that a file is tried at: one point, about what was traced, and many more
+TOLERANCE = 1e-4  # difference of outputs, relative to the largest value
+CHECKED_SIZES = [  # one point, about as many as were traced, and many more
     {"batch": 1, "points": 1, "observations": 1},
     {"batch": 2, "points": 64, "observations": 21},
     {"batch": 3, "points": 1001, "observations": 130},
@@ -29,74 +29,91 @@ FormatName = Literal["onnx", "torch"]
 
 
 class Exported(NamedTuple):
-    """What was written, and how it is used."""
+    """A written file.
+
+    Args:
+        path: of the file.
+        bytes: its size.
+        difference: largest difference from the model, relative to the largest value; None if not checked.
+        inputs: tensors that it takes.
+        outputs: tensors that it returns.
+        notes: limitations to know before use.
+        usage: lines of Python that load and run it.
+    """
 
     path: Path
     bytes: int
-    difference: float | None  # the largest one seen, of the largest value; None where nothing could run it
-    asks: list[Port]
-    gives: list[Port]
-    remarks: list[str]
-    lines: list[str]
+    difference: float | None
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    notes: list[str]
+    usage: list[str]
 
 
 def export_run(run: Path, path: Path, format: FormatName, *, tolerance: float = TOLERANCE) -> Exported:
-    """Write the surrogate of a run folder as one file; nothing where its answers differ from the model's."""
+    """Write the surrogate of a run folder as one file, unless its outputs differ from those of the model.
+
+    Args:
+        run: run folder.
+        path: file to write, .onnx or .pt2.
+        format: "onnx", or "torch" for a program of `torch.export`.
+        tolerance: largest allowed difference, relative to the largest value.
+    """
     kind = FORMATS[format]
-    if path.suffix != kind.ending:
-        raise UserError(f"{path}: a file of format {format} ends in {kind.ending}")
-    kind.require()
+    if path.suffix != kind.suffix:
+        raise UserError(f"{path}: a file of format {format} ends in {kind.suffix}")
+    kind.require_packages()
     bundle = load(run)
     surrogate = Surrogate(bundle)
     writable_folder(path.parent)
-    with torch.no_grad(), backend("plain"):
-        truths = [surrogate(**surrogate.question(sizes)) for sizes in SIZES]  # refuses what cannot be asked
+    with torch.no_grad(), backend("plain"):  # before tracing: raises errors of the model itself
+        expected = [surrogate(**surrogate.random_inputs(sizes)) for sizes in CHECKED_SIZES]
     content = kind.write(trace(surrogate), surrogate, _card(run, surrogate))
-    ask = kind.open(content, surrogate)
-    difference = None if ask is None else _largest_difference(ask, surrogate, truths)
+    runner = kind.load(content, surrogate)
+    difference = None if runner is None else _largest_difference(runner, surrogate, expected)
     if difference is not None and not difference <= tolerance:
         raise UserError(
-            f"{path} was not written: its answers differ from the model's by {difference:.1e} of the largest "
+            f"{path} was not written: its outputs differ from the model's by {difference:.1e} of the largest "
             f"value, and {tolerance:.1e} is allowed"
         )
     write_bytes(path, content)
-    lines = kind.lines(path, surrogate)
-    return Exported(path, len(content), difference, surrogate.asks, surrogate.gives, _remarks(bundle), lines)
+    usage = kind.usage(path, surrogate)
+    signature = surrogate.inputs, surrogate.outputs
+    return Exported(path, len(content), difference, *signature, _notes(bundle), usage)
 
 
 @torch.no_grad()
-def _largest_difference(ask: Ask, surrogate: Surrogate, truths: list[dict[str, torch.Tensor]]) -> float:
-    found = []
-    for sizes, truth in zip(SIZES, truths, strict=True):
-        told = ask(surrogate.question(sizes))
-        for name, expected in truth.items():
-            found.append((told[name] - expected).abs().max() / expected.abs().max().clamp(min=1e-30))
-    return torch.stack(found).max().item()  # NaN stays NaN
+def _largest_difference(runner: Runner, surrogate: Surrogate, expected: list[Fields]) -> float:
+    differences = []
+    for sizes, fields in zip(CHECKED_SIZES, expected, strict=True):
+        found = runner(surrogate.random_inputs(sizes))
+        for name, field in fields.items():
+            differences.append((found[name] - field).abs().max() / field.abs().max().clamp(min=1e-30))
+    return torch.stack(differences).max().item()  # NaN stays NaN
 
 
 def _card(run: Path, surrogate: Surrogate) -> dict[str, Any]:
-    """What the file says of itself: its tensors, and all that the run folder says of the model."""
+    """Metadata of the file: its tensors, and `model.json` of the run folder."""
     card = read_json(run / "model.json", how=HOW)
     units = card["spec"].get("units", {})
     return {
         "format": FORMAT,
-        "inputs": [port.card(units) for port in surrogate.asks],
-        "outputs": [port.card(units) for port in surrogate.gives],
+        "inputs": [spec.card(units) for spec in surrogate.inputs],
+        "outputs": [spec.card(units) for spec in surrogate.outputs],
         "exported": {"commit": commit(), "versions": versions()},
         **{key: card[key] for key in card if key != "format"},
     }
 
 
-def _remarks(bundle: Bundle) -> list[str]:
-    """What one should know of this graph."""
-    remarks = []
+def _notes(bundle: Bundle) -> list[str]:
+    notes = []
     if grid := fixed_grid(bundle.model):
         size = "×".join(map(str, grid))
-        remarks.append(f"tied to its grid of {size}: points in C order, and only the batch is free")
+        notes.append(f"fixed to its grid of {size}: points in C order, and only the batch size is free")
     if isinstance(bundle.task, Rollout):
-        remarks.append("one step in time: to march on, drop the oldest frame and append the answer")
+        notes.append("one time step: to continue, drop the oldest frame and append the output")
     if isinstance(bundle.task, Timed):
-        remarks.append("time runs from 0, the first frame, to 1, the last")
+        notes.append("time runs from 0, the first frame, to 1, the last")
     if bundle.precision != "fp32":
-        remarks.append(f"answers in fp32; the run was scored in {bundle.precision}")
-    return remarks
+        notes.append(f"computes in fp32; the run was evaluated in {bundle.precision}")
+    return notes

@@ -1,9 +1,8 @@
-"""Files that carry a graph: how they are made, opened, and used without this library."""
+"""File formats of exported models: write, run, and the code that uses a file without linearno."""
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,25 +14,34 @@ from torch.export import ExportedProgram
 
 from linearno.core.errors import UserError, shorten
 from linearno.core.optional_deps import require_extra
+from linearno.inference.export.io_signature import TensorSpec
 from linearno.inference.export.trace import Fields, Surrogate, decompose, quiet
 
-CARD = "linearno.json"  # in a torch file; the metadata of an ONNX file has it as `linearno`
-EXAMPLE = {"batch": 1, "points": 100, "observations": 20}
-Ask = Callable[[Fields], Fields]
+CARD = "linearno.json"  # in a torch file; `linearno` in the metadata of an ONNX file
+EXAMPLE_SIZES = {"batch": 1, "points": 100, "observations": 20}
+Runner = Callable[[Fields], Fields]
 
 
 @dataclass(frozen=True)
 class Format:
-    """One kind of file."""
+    """One file format.
 
-    ending: str
+    Args:
+        suffix: of its files.
+        write: a traced program, its surrogate and its card as the bytes of a file.
+        load: the bytes of a file as a function of its inputs; None if the runtime is not installed.
+        usage: lines of Python that load and run the file at a path.
+        packages: of the extra `export` that `write` needs.
+    """
+
+    suffix: str
     write: Callable[[ExportedProgram, Surrogate, Mapping[str, Any]], bytes]
-    open: Callable[[bytes, Surrogate], Ask | None]  # None where what runs such files is not installed
-    lines: Callable[[Path, Surrogate], list[str]]  # of Python, which load and run a file
-    needs: tuple[str, ...] = ()  # packages of the extra `export`
+    load: Callable[[bytes, Surrogate], Runner | None]
+    usage: Callable[[Path, Surrogate], list[str]]
+    packages: tuple[str, ...] = ()
 
-    def require(self) -> None:
-        for package in self.needs:
+    def require_packages(self) -> None:
+        for package in self.packages:
             require_extra(package, "export")
 
 
@@ -43,84 +51,77 @@ def _write_torch(program: ExportedProgram, surrogate: Surrogate, card: Mapping[s
     return file.getvalue()
 
 
-def _open_torch(content: bytes, surrogate: Surrogate) -> Ask:
+def _load_torch(content: bytes, surrogate: Surrogate) -> Runner:
     module = torch.export.load(io.BytesIO(content)).module()
-    return lambda asked: module(**asked)
+    return lambda inputs: module(**inputs)
 
 
-def _torch_lines(path: Path, surrogate: Surrogate) -> list[str]:
-    asked = ", ".join(f"{port.name}=torch.rand{port.shape(EXAMPLE)}" for port in surrogate.asks)
+def _torch_usage(path: Path, surrogate: Surrogate) -> list[str]:
+    inputs = ", ".join(f"{spec.name}=torch.rand{spec.shape(EXAMPLE_SIZES)}" for spec in surrogate.inputs)
     return [
         "import torch",
         f"model = torch.export.load({str(path)!r}).module()",
-        f"{_names(surrogate)} = model({asked}).values()",
+        f"{_unpacked(surrogate.outputs)} = model({inputs}).values()",
     ]
 
 
 def _write_onnx(program: ExportedProgram, surrogate: Surrogate, card: Mapping[str, Any]) -> bytes:
-    with quiet(), _one_line("ONNX"):
-        made = torch.onnx.export(
-            decompose(program, {torch.ops.aten.cdist.default: _distances}),
-            dynamo=True,
-            input_names=[port.name for port in surrogate.asks],
-            output_names=[port.name for port in surrogate.gives],
-            dynamic_shapes={port.name: port.free for port in surrogate.asks},
-            verbose=False,
-        )
-    assert made is not None
-    made.model.metadata_props["linearno"] = json.dumps(card)
-    return made.model_proto.SerializeToString()
-
-
-@contextmanager
-def _one_line(format: str) -> Iterator[None]:
-    """An operator that a format does not have is a message, not a report of the exporter."""
     try:
-        yield
-    except Exception as error:  # of many kinds, none of them public
+        with quiet():
+            exported = torch.onnx.export(
+                decompose(program, {torch.ops.aten.cdist.default: _distances}),
+                dynamo=True,
+                input_names=[spec.name for spec in surrogate.inputs],
+                output_names=[spec.name for spec in surrogate.outputs],
+                dynamic_shapes={spec.name: spec.dynamic_axes for spec in surrogate.inputs},
+                verbose=False,
+            )
+            assert exported is not None
+            exported.model.metadata_props["linearno"] = json.dumps(card)
+            return exported.model_proto.SerializeToString()
+    except Exception as error:  # the exporter has no public error type
         reason = shorten(str(error).strip().splitlines()[-1], 200) if str(error).strip() else ""
         raise UserError(
-            f"{format} cannot express this model ({type(error).__name__}: {reason}); "
+            f"ONNX cannot express this model ({type(error).__name__}: {reason}); "
             "export it with --format torch"
         ) from error
 
 
-def _open_onnx(content: bytes, surrogate: Surrogate) -> Ask | None:
+def _load_onnx(content: bytes, surrogate: Surrogate) -> Runner | None:
     if find_spec("onnxruntime") is None:
         return None
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    names = [port.name for port in surrogate.gives]
+    names = [spec.name for spec in surrogate.outputs]
 
-    def ask(asked: Fields) -> Fields:
-        told = session.run(names, {name: tensor.numpy() for name, tensor in asked.items()})
-        return {name: torch.from_numpy(array) for name, array in zip(names, told, strict=True)}
+    def run(inputs: Fields) -> Fields:
+        outputs = session.run(names, {name: tensor.numpy() for name, tensor in inputs.items()})
+        return dict(zip(names, map(torch.from_numpy, outputs), strict=True))
 
-    return ask
+    return run
 
 
-def _onnx_lines(path: Path, surrogate: Surrogate) -> list[str]:
-    asked = (f'"{port.name}": np.ones({port.shape(EXAMPLE)}, np.float32)' for port in surrogate.asks)
+def _onnx_usage(path: Path, surrogate: Surrogate) -> list[str]:
+    inputs = (f'"{spec.name}": np.ones({spec.shape(EXAMPLE_SIZES)}, np.float32)' for spec in surrogate.inputs)
     return [
         "import numpy as np, onnxruntime",
         f"model = onnxruntime.InferenceSession({str(path)!r})",
-        f"{_names(surrogate)} = model.run(None, {{{', '.join(asked)}}})",
+        f"{_unpacked(surrogate.outputs)} = model.run(None, {{{', '.join(inputs)}}})",
     ]
 
 
-def _names(surrogate: Surrogate) -> str:
-    """What the answers are assigned to."""
-    names = [port.name for port in surrogate.gives]
-    return f"{names[0]}," if len(names) == 1 else ", ".join(names)
+def _unpacked(outputs: list[TensorSpec]) -> str:
+    """The left side of an assignment that unpacks the outputs."""
+    return ", ".join(spec.name for spec in outputs) + ("," if len(outputs) == 1 else "")
 
 
 def _distances(points: Tensor, references: Tensor, p: float = 2, mode: int | None = None) -> Tensor:
-    """Euclidean distances (…, N, R) in operators that ONNX has."""
+    """Euclidean distances (…, N, R) by operators that ONNX has."""
     return (points.unsqueeze(-2) - references).square().sum(dim=-1).sqrt()
 
 
 FORMATS = {
-    "onnx": Format(".onnx", _write_onnx, _open_onnx, _onnx_lines, ("onnx", "onnxscript")),
-    "torch": Format(".pt2", _write_torch, _open_torch, _torch_lines),
+    "onnx": Format(".onnx", _write_onnx, _load_onnx, _onnx_usage, ("onnx", "onnxscript")),
+    "torch": Format(".pt2", _write_torch, _load_torch, _torch_usage),
 }

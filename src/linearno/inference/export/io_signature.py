@@ -1,6 +1,6 @@
-"""What goes into an exported model and what comes out: a tensor for each field, under its name.
+"""Input and output tensors of an exported model: one for each field, under the name of the field.
 
-Axes: `batch`, `points`, `observations`; a word stands for any size, a number for the only one.
+Axes: `batch`, `points`, `observations` stand for any size, a number for a fixed one.
 """
 
 import re
@@ -16,8 +16,15 @@ from linearno.training import Timed
 Kind = Literal["coords", "input", "time", "points", "output"]
 
 
-class Port(NamedTuple):
-    """One tensor: what it is, its name, the fields that it holds, its axes."""
+class TensorSpec(NamedTuple):
+    """One input or output tensor.
+
+    Args:
+        kind: what it contains.
+        name: a Python identifier.
+        fields: names of the fields in it.
+        axes: size of each axis, or its name if any size is allowed.
+    """
 
     kind: Kind
     name: str
@@ -25,54 +32,56 @@ class Port(NamedTuple):
     axes: tuple[str | int, ...]
 
     @property
-    def free(self) -> dict[int, str]:
-        """The axes of any size, by their place."""
-        return {place: axis for place, axis in enumerate(self.axes) if isinstance(axis, str)}
+    def dynamic_axes(self) -> dict[int, str]:
+        """Names of the axes of any size, by position."""
+        return {position: axis for position, axis in enumerate(self.axes) if isinstance(axis, str)}
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape with these sizes of the dynamic axes."""
         return tuple(sizes[axis] if isinstance(axis, str) else axis for axis in self.axes)
 
     def __str__(self) -> str:
         return f"{self.name} ({', '.join(map(str, self.axes))})"
 
     def card(self, units: Mapping[str, str]) -> dict[str, Any]:
+        """Its description in the metadata of a file."""
         return self._asdict() | {"units": [units.get(field, "dimensionless") for field in self.fields]}
 
 
-def ports_of(bundle: Bundle) -> tuple[list[Port], list[Port]]:
-    """What one call of a bundle's model takes and gives.
+def io_signature(bundle: Bundle) -> tuple[list[TensorSpec], list[TensorSpec]]:
+    """Input and output tensors of one call of a bundle's model.
 
-    Coordinates are left out where the model is tied to a grid whose points all samples share.
+    Coordinates are no input of a model on a fixed grid whose points all samples share.
     """
-    own = [need for need in needs_of(bundle.model) or () if need in bundle.spec.aux or need == "surface"]
-    if own:
-        raise unsupported(bundle.model, f"export, since it needs {own[0]}")
-    asked, outputs, grid = bundle.call_spec, _outputs(bundle), fixed_grid(bundle.model)
-    crossing = completes(bundle.model)
-    here = prod(grid) if grid else "observations" if crossing else "points"
-    there = "points" if crossing else here
-    names = iter(_identifiers([*asked.inputs, *outputs]))
-    asks = [Port("input", next(names), (field,), ("batch", here)) for field in asked.inputs]
-    gives = [Port("output", next(names), (field,), ("batch", there)) for field in outputs]
-    places = Port("coords", "coords", asked.coords, ("batch", here, len(asked.coords)))
-    if not (grid and asks and bundle.coords is not None):
-        asks.insert(0, places)
+    extra = [need for need in needs_of(bundle.model) or () if need in bundle.spec.aux or need == "surface"]
+    if extra:
+        raise unsupported(bundle.model, f"export, since it needs {extra[0]}")
+    spec, output_names, grid = bundle.call_spec, _output_names(bundle), fixed_grid(bundle.model)
+    reconstructs = completes(bundle.model)
+    input_axis = prod(grid) if grid else "observations" if reconstructs else "points"
+    output_axis = "points" if reconstructs else input_axis
+    names = iter(_identifiers([*spec.inputs, *output_names]))
+    inputs = [TensorSpec("input", next(names), (field,), ("batch", input_axis)) for field in spec.inputs]
+    outputs = [TensorSpec("output", next(names), (field,), ("batch", output_axis)) for field in output_names]
+    if not (grid and inputs and bundle.coords is not None):
+        coords = TensorSpec("coords", "coords", spec.coords, ("batch", input_axis, len(spec.coords)))
+        inputs.insert(0, coords)
     if "time" in (needs_of(bundle.model) or ()):
-        asks.append(Port("time", "time", ("time",), ("batch", 1)))
-    if crossing:
-        asks.append(Port("points", "points", asked.coords, ("batch", "points", len(asked.coords))))
-    return asks, gives
+        inputs.append(TensorSpec("time", "time", ("time",), ("batch", 1)))
+    if reconstructs:
+        inputs.append(TensorSpec("points", "points", spec.coords, ("batch", "points", len(spec.coords))))
+    return inputs, outputs
 
 
-def _outputs(bundle: Bundle) -> tuple[str, ...]:
-    """The fields of one call; those of a frame at any time without its number: x of x0."""
+def _output_names(bundle: Bundle) -> tuple[str, ...]:
+    """Output fields of one call; for a time-conditioned model without the frame number: x for x0."""
     names = bundle.call_spec.outputs
     bare = tuple(re.sub(r"\W*\d+$", "", name) for name in names)
     return bare if isinstance(bundle.task, Timed) and all(bare) and len(set(bare)) == len(names) else names
 
 
 def _identifiers(fields: Iterable[str]) -> list[str]:
-    """Each field's name as a word of Python, unlike all others."""
+    """A unique Python identifier for each field."""
     names: list[str] = []
     for field in fields:
         name = re.sub(r"\W+", "_", field)

@@ -1,4 +1,4 @@
-"""A trained model as one graph between physical units."""
+"""Trace a trained model with its scaling as one graph in physical units."""
 
 import logging
 import warnings
@@ -15,82 +15,85 @@ from torch.export import Dim, ExportedProgram
 from linearno.core.randomness import torch_generator
 from linearno.data import Batch
 from linearno.inference.bundle import Bundle
-from linearno.inference.export.io_signature import ports_of
+from linearno.inference.export.io_signature import io_signature
 from linearno.ops import backend
 from linearno.training.predict import predict_batch
 
 Fields = dict[str, Tensor]
-TRACED = {"batch": 2, "points": 37, "observations": 19}  # no two alike, and none of them 1
-SOURCES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")  # of a node: places on this disk
+TRACED_SIZES = {"batch": 2, "points": 37, "observations": 19}  # all different, and none of them 1
+SOURCE_KEYS = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")  # of a node: local paths
 
 
 class Surrogate(nn.Module):
-    """What `load(run)` answers in one call, in float32: tensors by name in, tensors by name out.
+    """One call of a bundle's model in float32, in physical units: named tensors in, named tensors out.
 
-    asks, gives   what goes in and what comes out
-    coords        the points, where they are not asked for
+    Args:
+        bundle: the trained surrogate; its model and scaler are copied.
     """
 
-    coords: Tensor | None
+    coords: Tensor | None  # the points, if they are no input
 
     def __init__(self, bundle: Bundle):
         super().__init__()
-        self.asks, self.gives = ports_of(bundle)
+        self.inputs, self.outputs = io_signature(bundle)
         self.model = deepcopy(bundle.model).eval().requires_grad_(False)
         self.scaler = deepcopy(bundle.scaler)
-        asked = any(port.kind == "coords" for port in self.asks)
-        self.register_buffer("coords", None if asked else bundle.coords)
-        self.inputs = [port.name for port in self.asks if port.kind == "input"]
-        self.forward = _named(self._answer, [port.name for port in self.asks])
+        has_coords = any(tensor.kind == "coords" for tensor in self.inputs)
+        self.register_buffer("coords", None if has_coords else bundle.coords)
+        self.channels = [tensor.name for tensor in self.inputs if tensor.kind == "input"]
+        self.forward = _with_signature(self._predict, [tensor.name for tensor in self.inputs])
 
-    def _answer(self, **asked: Tensor) -> Fields:
-        batch = next(iter(asked.values())).shape[0]  # len() would fix it in the graph
-        coords = asked["coords"] if self.coords is None else self.coords.expand(batch, -1, -1)
-        fields = [asked[name] for name in self.inputs]
-        question = Batch(
+    def _predict(self, **inputs: Tensor) -> Fields:
+        samples = next(iter(inputs.values())).shape[0]  # len() would fix it in the graph
+        coords = inputs["coords"] if self.coords is None else self.coords.expand(samples, -1, -1)
+        fields = [inputs[name] for name in self.channels]
+        batch = Batch(
             coords,
             torch.stack(fields, dim=-1) if fields else None,
             targets=coords,  # for their type and device
-            points=asked.get("points"),
-            time=asked.get("time"),
+            points=inputs.get("points"),
+            time=inputs.get("time"),
         )
-        told = predict_batch(self.model, self.scaler, question, "fp32")
-        return {port.name: told[..., channel] for channel, port in enumerate(self.gives)}
+        found = predict_batch(self.model, self.scaler, batch, "fp32")
+        return {tensor.name: found[..., channel] for channel, tensor in enumerate(self.outputs)}
 
-    def question(self, sizes: Mapping[str, int], seed: int = 0) -> Fields:
-        """Numbers to try it with, about as large as those of the training data."""
+    def random_inputs(self, sizes: Mapping[str, int], seed: int = 0) -> Fields:
+        """Random inputs with these sizes of the dynamic axes, in the range of the training data."""
         generator, scaler = torch_generator(seed), self.scaler
-        asked = {port.name: torch.rand(port.shape(sizes), generator=generator) for port in self.asks}
-        for name in {"coords", "points"} & asked.keys():
-            asked[name] = scaler.coords.decode(asked[name])
-        for channel, name in enumerate(self.inputs):
-            asked[name] = asked[name] * scaler.inputs.std[channel] + scaler.inputs.mean[channel]
-        return asked
+        drawn = {tensor.name: torch.rand(tensor.shape(sizes), generator=generator) for tensor in self.inputs}
+        for name in {"coords", "points"} & drawn.keys():
+            drawn[name] = scaler.coords.decode(drawn[name])
+        for channel, name in enumerate(self.channels):
+            drawn[name] = drawn[name] * scaler.inputs.std[channel] + scaler.inputs.mean[channel]
+        return drawn
 
 
 def trace(surrogate: Surrogate) -> ExportedProgram:
-    """The graph for any size of the free axes: plain operators, and nothing of where it was made."""
-    sizes = {axis: Dim(axis, min=1) for port in surrogate.asks for axis in port.free.values()}
-    shapes = {port.name: {place: sizes[axis] for place, axis in port.free.items()} for port in surrogate.asks}
-    asked = surrogate.question(TRACED)
+    """The graph for any size of the dynamic axes, in plain operators and without local paths."""
+    dims = {axis: Dim(axis, min=1) for tensor in surrogate.inputs for axis in tensor.dynamic_axes.values()}
+    shapes = {
+        tensor.name: {position: dims[axis] for position, axis in tensor.dynamic_axes.items()}
+        for tensor in surrogate.inputs
+    }
+    inputs = surrogate.random_inputs(TRACED_SIZES)
     with quiet(), backend("plain"), torch.enable_grad():  # without gradients layers count blocks of points
-        program = torch.export.export(surrogate, (), asked, dynamic_shapes=shapes, strict=False)
+        program = torch.export.export(surrogate, (), inputs, dynamic_shapes=shapes, strict=False)
     return decompose(program, {})
 
 
 def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Tensor]]) -> ExportedProgram:
-    """The same graph with the operators of `table` written in others, without regions and sources."""
+    """The graph with each operator of `table` replaced by its decomposition; node sources are removed."""
     with quiet():
         program = program.run_decompositions(dict(table))
     for node in program.graph.nodes:
-        for key in SOURCES:
+        for key in SOURCE_KEYS:
             node.meta.pop(key, None)
     return program
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what torch says of its own parts, and of packages that are not needed here."""
+    """Suppress warnings of torch.export and the ONNX exporter."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -104,12 +107,12 @@ def quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _named(function: Callable[..., Fields], names: Iterable[str]) -> Callable[..., Fields]:
-    """`function` with a signature that says which tensors it takes: torch.export reads it."""
+def _with_signature(function: Callable[..., Fields], names: Iterable[str]) -> Callable[..., Fields]:
+    """`function` with keyword parameters of these names, which torch.export reads from its signature."""
 
-    def forward(**asked: Tensor) -> Fields:
-        return function(**asked)
+    def forward(**inputs: Tensor) -> Fields:
+        return function(**inputs)
 
     parameters = [Parameter(name, Parameter.KEYWORD_ONLY) for name in names]
-    forward.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for
+    forward.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return forward
