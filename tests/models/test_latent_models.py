@@ -138,7 +138,7 @@ def test_a_condition_comes_from_the_data():
     data = FieldData(spec, torch.rand(9, 2), None, torch.rand(4, 9, 1), aux={"condition": torch.rand(4, 2)})
     settings = {"width": 8, "depth": 1, "heads": 2, "slices": 3, "condition": 2}
     bundle = fit("transolver++", data, settings=settings, epochs=1, batch=2, device="cpu")
-    assert bundle.answer(data, batch=2).isfinite().all()
+    assert bundle.predict_data(data, batch=2).isfinite().all()
 
 
 def test_with_masses_the_result_does_not_depend_on_where_points_are_dense():
@@ -206,7 +206,7 @@ def test_frames_are_learnt_by_their_time(cls):
     settings = {"width": 8, "depth": 1, "heads": 2, "slices": 3, "time": True}
     name = spec_of(tiny(cls)).config.name
     bundle = fit(name, data, settings=settings, task=Timed(), epochs=1, batch=2, device="cpu")
-    assert bundle.answer(data, batch=2).shape == (4, 9, 3)
+    assert bundle.predict_data(data, batch=2).shape == (4, 9, 3)
 
 
 @pytest.mark.parametrize("cls", COMPLETERS)
