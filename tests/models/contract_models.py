@@ -23,6 +23,8 @@ TINY = {  # a model gets those that it has
 OWN_SETTINGS: dict[str, dict] = {}  # further settings of a case
 VARIANTS = {
     "fno, latent": {"latent": 16},
+    "galerkin, distances": {"unified": {"ref": 3, "place": "coords"}, "append": "coords"},
+    "galerkin, original": {"form": "original"},
     "geo-fno, scattered": {"latent": 9},
     "linearno, grid": {"stem": "conv"},
     "lno, grid": {"trunk": "grid"},

@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -16,64 +15,11 @@ from linearno.models.lrsa import LRSA, LrsaBlock, hidden_width, log_mass
 from linearno.models.transolver_plus import TransolverPlus
 from linearno.nn.latent_attention import gather_by_scores, scatter_by_scores
 from linearno.nn.protocol import spec_of
+from tests.models.published_case import Case
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "published" / "latent"
 SHAPES = json.loads((FOLDER / "state_dicts.json").read_text())
-OUTPUT_TOLERANCE = 2e-5  # of the largest output
-GRADIENT_TOLERANCE = (
-    1e-3  # of the largest gradient of a tensor, which counts as 1e-4 of the largest of all at least
-)
 ATTENTION_BIAS = r"\.(sm_)?to_[qkv](_2)?\.bias$"  # zero in one fixture, for a block without them
-
-
-class Case:
-    """A fixture: weights, inputs, output and gradients of one published module.
-
-    `dropped` weights are left out: stored parameters that do not act.
-    """
-
-    def __init__(self, name, dropped=r"(?!)"):
-        with np.load(FOLDER / f"{name}.npz") as file:
-            arrays = {key: file[key] for key in file.files}
-        self.config = json.loads(str(arrays.pop("config")))
-        tensors = {key: torch.from_numpy(value) for key, value in arrays.items() if value.ndim}
-        self.out = tensors["out"]
-        self.weights, self.inputs, self.grads, self.input_grads, self.extra = (
-            {
-                key.removeprefix(part): value
-                for key, value in tensors.items()
-                if key.startswith(part) and not re.search(dropped, key)
-            }
-            for part in ("sd/", "in/", "grad/", "gin/", "x/")
-        )
-
-    def check(self, model, call, rename):
-        """Compare a forward and a backward pass; `rename` brings published weights to names of the model."""
-        inputs = {key: value.clone().requires_grad_() for key, value in self.inputs.items()}
-        out = call(model, inputs)
-        assert (out - self.out).abs().max() <= OUTPUT_TOLERANCE * self.out.abs().max()
-        out.square().mean().backward()
-        blank = {key: torch.full_like(value, torch.nan) for key, value in self.weights.items()}
-        expected = rename(blank | self.grads)
-        ceiling = max(grad.abs().max() for grad in self.grads.values())
-        compared = 0
-        for name, weight in model.named_parameters():
-            grad = expected[name]
-            if grad.isnan().any():
-                continue
-            compared += 1
-            tolerance = GRADIENT_TOLERANCE * max(grad.abs().max(), 1e-4 * ceiling)
-            assert (weight.grad - grad).abs().max() <= tolerance, name
-        assert compared == len(self.grads)
-        for name, grad in self.input_grads.items():
-            assert (inputs[name].grad - grad).abs().max() <= GRADIENT_TOLERANCE * grad.abs().max(), name
-
-    def check_published(self, call, **hints):
-        self.check(
-            from_published(self.weights, **hints).eval(),
-            call,
-            lambda weights: dict(from_published(weights, **hints).named_parameters()),
-        )
 
 
 def renamed_block(format, weights):
@@ -85,7 +31,7 @@ def renamed_block(format, weights):
 
 
 def test_transolver_plus_with_the_published_noise(monkeypatch):
-    case = Case("transolver_plus")
+    case = Case(FOLDER / "transolver_plus.npz")
     model = from_published(case.weights)
     assert spec_of(model).config.model_dump(exclude_defaults=True) == {
         **{"width": 32, "depth": 2, "heads": 4, "slices": 8, "mlp_ratio": 2, "condition": 3}
@@ -107,11 +53,11 @@ def test_lno():
         slices = model.blocks(gather_by_scores(model.scores.output, x, y))
         return model.head(scatter_by_scores(model.scores.output, x, slices))
 
-    Case("lno_forward").check_published(call, heads=4)
+    Case(FOLDER / "lno_forward.npz").check_published(call, heads=4)
 
 
 def test_the_forward_pass_of_lno_gives_the_coordinates_to_the_branch_too():
-    case = Case("lno_forward")
+    case = Case(FOLDER / "lno_forward.npz")
     model = from_published(case.weights, heads=4)
     x, a = case.inputs["x"], case.inputs["y"][..., :1]
     features, y = model.scores.features(model.trunk(x)), model.branch(torch.cat([x, a], dim=-1))
@@ -124,16 +70,16 @@ def test_deeponet():
     def call(model, given):
         return model(given["obs"][..., :2], given["obs"][..., 2:], points=given["query"])
 
-    Case("deeponet_completer").check_published(call)
+    Case(FOLDER / "deeponet_completer.npz").check_published(call)
 
 
 @pytest.mark.parametrize(("name", "heads"), [("flare_pde", 4), ("flare_pde_in3", 3)])
 def test_flare(name, heads):
-    Case(name).check_published(lambda model, given: model(given["x"]), heads=heads)
+    Case(FOLDER / f"{name}.npz").check_published(lambda model, given: model(given["x"]), heads=heads)
 
 
 def test_the_mixer_of_flare_plus_plus():
-    case = Case("flarepp_mixer")
+    case = Case(FOLDER / "flarepp_mixer.npz")
 
     def rename(weights):
         names = {"q_seed": "seeds", "in_projection": "project", "out_linear": "merge"}
@@ -156,7 +102,7 @@ def test_the_mixer_of_flare_plus_plus():
     ],
 )
 def test_a_block_of_lrsa(name, dropped, settings):
-    case = Case(name, dropped)
+    case = Case(FOLDER / f"{name}.npz", dropped)
     config = case.config
     block = LrsaBlock(config["d_model"], config["num_heads"], config["modes"], **settings)
     assert settings["hidden"] == hidden_width(
@@ -174,7 +120,7 @@ def test_a_block_of_lrsa(name, dropped, settings):
 
 
 def test_lrsa():
-    case = Case("lrsa_model_neo", r"(ffn|channel_mixing_\d)\.up_proj")
+    case = Case(FOLDER / "lrsa_model_neo.npz", r"(ffn|channel_mixing_\d)\.up_proj")
     case.check_published(lambda model, given: model(given["x"], given["fx"]))
     config = spec_of(from_published(case.weights)).config
     assert config.fourier.model_dump() == pytest.approx({"count": 4, "low": -2, "high": 2, "raw": False})
@@ -220,8 +166,8 @@ def test_parameter_counts_are_the_published_ones(cls, settings, count):
 
 def test_hints_that_contradict_the_shapes_are_refused():
     with pytest.raises(UserError, match="coords=3 was given, but the trunk takes 2"):
-        from_published(Case("lno_forward").weights, coords=3)
+        from_published(Case(FOLDER / "lno_forward.npz").weights, coords=3)
     with pytest.raises(UserError, match="slices=9 was given, but the weights have 8 slices"):
-        from_published(Case("lno_forward").weights, slices=9)
+        from_published(Case(FOLDER / "lno_forward.npz").weights, slices=9)
     with pytest.raises(UserError, match="width=32 is not a multiple of heads=5"):
-        from_published(Case("flare_pde").weights, heads=5)
+        from_published(Case(FOLDER / "flare_pde.npz").weights, heads=5)

@@ -196,6 +196,7 @@ DATASETS.register("airfoil")(
                 training=FLARE_TRAINING,
                 summary="FLARE++: width 128, trained as FLARE; 64 slices are our setting.",
             ),
+            "galerkin": library("Galerkin Transformer", mlp_ratio=1),
             "fno": library("FNO", width=32),
             "u-fno": library("U-FNO", width=32),
             "geo-fno": geo_fno(modes=(24, 12)),

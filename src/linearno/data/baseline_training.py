@@ -28,7 +28,7 @@ FLARE_TRAINING = {
     "precision": "fp32",
     "loss": {"reduction": "mean"},
 }
-# Of Fourier operators and LSM. In tf32, our setting: bf16 was measured for LinearNO alone.
+# Of Fourier operators, LSM and linear attention. In tf32, our setting: bf16 was measured for LinearNO alone.
 LIBRARY_TRAINING = {  # the Neural-Solver-Library's
     "weight_decay": 1e-5,
     "clip": None,

@@ -155,6 +155,7 @@ DATASETS.register("darcy")(
                 training={**FLARE_TRAINING, "loss": {"gradient_weight": 0.1, "reduction": "mean"}},
                 summary="FLARE++: width 128, trained as FLARE; 64 slices are our setting.",
             ),
+            "galerkin": library("Galerkin Transformer", unified={"ref": 8}),
             "fno": library("FNO", width=128, unified={"ref": 8}),
             "u-fno": library("U-FNO", width=32, unified={"ref": 8}),
             "f-fno": f_fno("our settings"),

@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from linearno.core.errors import UserError
+from linearno.models.published_spectral import infer_features
 
 HINTS = ("grid", "coords", "unified_pos")
 AIRFRANS_BOX = ((-2.0, 4.0), (-1.5, 1.5))  # bounds of the reference points for AirfRANS
@@ -29,6 +30,14 @@ NAMES = [
 ]
 LINEARNO_NAMES = [*NAMES, (r"\.to_q\.", ".query."), (r"\.to_k\.", ".key."), (r"\.to_v\.", ".value.")]
 
+LIBRARY_HINTS = ("heads", "grid", "coords", "unified_pos", "append")
+LIBRARY_NAMES = [  # of the transformers of the Neural-Solver-Library
+    *NAMES,
+    (r"^lift\.", "lift.network."),
+    (r"^norm\.", "head.0."),
+    (r"^head\.(weight|bias)$", r"head.1.\1"),
+]
+
 
 def published_family(weights: Mapping[str, Tensor]) -> str | None:
     """Which of the published classes the weights belong to; None for any other."""
@@ -51,6 +60,27 @@ def infer_settings(weights: Mapping[str, Tensor], scores: str) -> dict[str, Any]
         "slices": weights[f"blocks.0.Attn.{scores}.weight"].shape[0],
         "mlp_ratio": weights["blocks.0.mlp.linear_pre.0.bias"].shape[0] // width,
     }
+
+
+def infer_library_arguments(
+    weights: Mapping[str, Tensor], hints: Mapping[str, Any], *, lift: str = "preprocess"
+) -> dict[str, Any]:
+    """Arguments that the transformers of the Neural-Solver-Library share.
+
+    Args:
+        weights: the published state dict.
+        hints: see `LIBRARY_HINTS`.
+        lift: name of the layers that see all features of a point.
+    """
+    width, grid = len(weights["placeholder"]), hints.get("grid")
+    depth = 1 + max(int(name.split(".")[1]) for name in weights if name.startswith("blocks."))
+    found = {"width": width, "depth": depth, "time": "time_fc.0.weight" in weights, "grid": grid}
+    found |= {name: hints[name] for name in ("heads",) if name in hints}
+    if "blocks.0.mlp.linear_pre.0.bias" in weights:
+        found["mlp_ratio"] = len(weights["blocks.0.mlp.linear_pre.0.bias"]) // width
+        found["outputs"] = len(weights[f"blocks.{depth - 1}.mlp2.bias"])
+    features = weights[f"{lift}.linear_pre.0.weight"].shape[1]
+    return found | infer_features(features, hints, 2 if grid is None else len(grid))
 
 
 def infer_point_arguments(

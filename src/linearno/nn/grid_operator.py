@@ -111,8 +111,16 @@ class PointFeatures(nn.Module):
         self.measure_grid = on_grid
         self.register_buffer("fixed", fixed if on_grid or append == "grid" else None, persistent=False)
 
+    @property
+    def grid_free_settings(self) -> str:
+        """Settings without which the features would not depend on the grid; empty if they do not."""
+        ties = {"unified.place=coords": self.measure_grid, "append=null": self.append == "grid"}
+        return " and ".join(setting for setting, tied in ties.items() if tied)
+
     def forward(self, coords: Coords, inputs: Inputs) -> Float[Tensor, "B N F"]:
         own = None if self.fixed is None else self.fixed.to(coords).expand(coords.shape[0], -1, -1)
+        if own is not None and own.shape[1] != coords.shape[1]:
+            raise UserError(f"this model was built for {own.shape[1]} points, got {coords.shape[1]}")
         position = coords
         if self.unified is not None:
             position = self.unified(own if self.measure_grid and own is not None else coords)

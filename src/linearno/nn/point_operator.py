@@ -76,13 +76,15 @@ class PointOperator(nn.Module):
         segments: Segments | None = None,
         shift: Float[Tensor, "S 1 W"] | Float[Tensor, "W"] | None = None,
         weights: Float[Tensor, "B N"] | None = None,
+        positions: Coords | None = None,
     ) -> Output:
-        """`forward`, with a `shift` of the lifted features and `weights` of the points for the blocks."""
+        """`forward`, with a `shift` of the lifted features; blocks also get `weights` and `positions`."""
         z = join_features(coords, inputs, self.features)
         padding = padding_of(segments, coords)
         if padding is not None:
             z = padding.pad(z)
             weights = None if weights is None else padding.pad(weights[..., None])[..., 0]
+            positions = None if positions is None else padding.pad(positions)
         h = self.lift(z).to(z.dtype)
         h = h if shift is None else h + shift
         if (time is None) != (self.time is None):
@@ -90,7 +92,7 @@ class PointOperator(nn.Module):
         if self.time is not None and time is not None:
             h = h + self.time(time)
         mask = None if padding is None else padding.mask
-        extra = () if weights is None else (weights,)
+        extra = tuple(part for part in (weights, positions) if part is not None)
         for block in self.blocks:
             h = self._run_block(block, h, mask, *extra)
         out = self.head(h)

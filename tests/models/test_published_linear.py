@@ -1,0 +1,49 @@
+"""Models with linear attention, filled with published weights, give the published outputs and gradients."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from linearno import from_published
+from linearno.core.errors import UserError
+from linearno.nn.protocol import spec_of
+from tests.models.published_case import Case
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "published" / "linear"
+SHAPES = json.loads((FOLDER / "state_dicts.json").read_text())
+HINTS = {  # what shapes do not tell, by the end of a name
+    "ns/Galerkin_Transformer": {"unified_pos": 8, "grid": (64, 64), "coords": 2},
+    "darcy/Galerkin_Transformer": {"unified_pos": 8, "grid": (85, 85), "coords": 2},
+    "pipe/Galerkin_Transformer": {"append": "coords", "coords": 2},
+}
+
+
+def published(*models):
+    return [name for name in SHAPES if name.split("/")[-1] in models]
+
+
+def call(model, given):
+    return model(given["x"], given["fx"])
+
+
+def test_galerkin_transformer():
+    Case(FOLDER / "nsl_galerkin.npz").check_published(call, heads=4, coords=2)
+
+
+@pytest.mark.parametrize("name", published("Galerkin_Transformer"))
+def test_a_published_model_is_rebuilt_with_its_exact_parameter_count(name):
+    weights = {key: torch.zeros(shape) for key, shape in SHAPES[name]["state_dict"].items()}
+    hints = next((HINTS[end] for end in HINTS if name.endswith(end)), {"coords": 2})
+    model = from_published(weights, **hints)
+    assert sum(weight.numel() for weight in model.parameters()) == SHAPES[name]["params"]
+    assert spec_of(model).sizes["coords"] == 2
+
+
+def test_hints_that_contradict_the_shapes_are_refused():
+    weights = Case(FOLDER / "nsl_galerkin.npz").weights
+    with pytest.raises(UserError, match="width=32 is not a multiple of heads=5"):
+        from_published(weights, heads=5)
+    with pytest.raises(UserError, match="depth=3 was given, but the weights have 2 depth"):
+        from_published(weights, depth=3)

@@ -1,0 +1,47 @@
+"""Recipes of models with linear or factorised attention build the models whose sizes are published."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from linearno.data import DATASETS
+from linearno.models import build_model
+from linearno.recipes import RECIPES
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "published" / "linear"
+SHAPES = json.loads((FOLDER / "state_dicts.json").read_text())
+RECIPE = {"Galerkin_Transformer": "galerkin"}  # of the library's models
+BENCHMARKS = ("airfoil", "pipe", "plasticity", "ns", "darcy", "elasticity")
+NAMES = [f"{benchmark}/{model}" for benchmark in BENCHMARKS for model in RECIPE.values()]
+PUBLISHED = {
+    f"{name.split('/')[1]}/{RECIPE[model]}": SHAPES[name]["params"]
+    for model in RECIPE
+    for name in SHAPES
+    if name.endswith(f"/{model}") and "/car/" not in name
+}
+
+
+def build(recipe):
+    config = RECIPES[recipe]()
+    config.require_task_fits_model()
+    with torch.device("meta"):
+        return build_model(
+            config.model, config.task.spec(DATASETS[config.data.name].layout(config.data).spec)
+        )
+
+
+@pytest.mark.parametrize("recipe", PUBLISHED)
+def test_a_recipe_has_the_published_number_of_parameters(recipe):
+    assert sum(weight.numel() for weight in build(recipe).parameters()) == PUBLISHED[recipe]
+
+
+@pytest.mark.parametrize("recipe", NAMES)
+def test_a_recipe_builds_its_model_and_says_whose_settings_it_has(recipe):
+    build(recipe)
+    benchmark, name = recipe.split("/")
+    assert name in RECIPES[recipe]().benchmark.models
+    assert re.search("Library|published|our settings", RECIPES[recipe].__doc__)
+    assert benchmark in BENCHMARKS
