@@ -8,6 +8,7 @@ import torch
 
 from linearno import from_published
 
+GRADIENT_NORM = "x/gradnorm/"
 OUTPUT_TOLERANCE = 2e-5  # of the largest output
 GRADIENT_TOLERANCE = (
     1e-3  # of the largest gradient of a tensor, which counts as 1e-4 of the largest of all at least
@@ -17,14 +18,18 @@ GRADIENT_TOLERANCE = (
 class Case:
     """A fixture: weights, inputs, output and gradients of one published module.
 
-    `dropped` weights are left out: stored parameters that do not act.
+    `dropped` weights are left out: stored parameters that do not act. Some fixtures hold only the norm of the
+    gradient of large weights.
     """
 
     def __init__(self, path, dropped=r"(?!)"):
         with np.load(path) as file:
             arrays = {key: file[key] for key in file.files}
         self.config = json.loads(str(arrays.pop("config")))
+        norms = {key: float(arrays.pop(key)) for key in [*arrays] if key.startswith(GRADIENT_NORM)}
+        self.grad_norms = {key.removeprefix(GRADIENT_NORM): value for key, value in norms.items()}
         tensors = {key: torch.from_numpy(value) for key, value in arrays.items() if value.ndim}
+        tensors |= {key: value.long() for key, value in tensors.items() if value.dtype == torch.int32}
         self.out = tensors["out"]
         self.weights, self.inputs, self.grads, self.input_grads, self.extra = (
             {
@@ -45,14 +50,20 @@ class Case:
         expected = rename(blank | self.grads)
         ceiling = max(grad.abs().max() for grad in self.grads.values())
         compared = 0
-        for name, weight in model.named_parameters():
+        gradients = {name: weight.grad for name, weight in model.named_parameters()}
+        for name, found in gradients.items():
             grad = expected[name]
             if grad.isnan().any():
                 continue
             compared += 1
             tolerance = GRADIENT_TOLERANCE * max(grad.abs().max(), 1e-4 * ceiling)
-            assert (weight.grad - grad).abs().max() <= tolerance, name
+            assert (found - grad).abs().max() <= tolerance, name
         assert compared == len(self.grads)
+        norms = {key: torch.full_like(self.weights[key], value) for key, value in self.grad_norms.items()}
+        for name, norm in rename(blank | norms).items():
+            if not norm.isnan().any():
+                expected_norm = norm.flatten()[0]
+                assert (gradients[name].norm() - expected_norm).abs() <= GRADIENT_TOLERANCE * expected_norm
         for name, grad in self.input_grads.items():
             assert (inputs[name].grad - grad).abs().max() <= GRADIENT_TOLERANCE * grad.abs().max(), name
 

@@ -1,0 +1,40 @@
+"""Point and graph models, filled with published weights, give the published outputs and gradients."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from linearno import from_published
+from linearno.models.mlp import MLP
+from linearno.nn.protocol import spec_of
+from tests.models.published_case import Case
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "published" / "points"
+SHAPES = json.loads((FOLDER / "state_dicts.json").read_text())
+
+
+def predict(model, x, **more):
+    """One sample (N, F); its first two features are the coordinates."""
+    return model(x[None, :, :2], x[None, :, 2:], **more)[0]
+
+
+def test_mlp():
+    Case(FOLDER / "airfrans_mlp.npz").check_published(
+        lambda model, given: predict(model, given["x"]), coords=2
+    )
+
+
+@pytest.mark.parametrize("name", ["AirfRANS/MLP"])
+def test_every_published_model_is_rebuilt_with_its_exact_parameter_count(name):
+    weights = {key: torch.zeros(shape) for key, shape in SHAPES[name]["state_dict"].items()}
+    model = from_published(weights, coords=2)
+    assert sum(weight.numel() for weight in model.parameters()) == SHAPES[name]["params"]
+
+
+@pytest.mark.parametrize(("cls", "count"), [(MLP, 19_988)])
+def test_the_defaults_are_the_published_sizes(cls, count):
+    model = cls(coords=2, inputs=5, outputs=4)
+    assert sum(weight.numel() for weight in model.parameters()) == count
+    assert not spec_of(model).config.model_dump(exclude_defaults=True)
