@@ -45,7 +45,7 @@ def airfoil_flows(
     where, found = resolve_device(device), []
     for index in range(airfoils):
         flow = airfoil_samples([numpy_generator(seed, index)], resolution, where)
-        found.append(statistics(flow.X[0], flow.Y[0], flow.Q[0]))
+        found.append(statistics(flow["X"][0], flow["Y"][0], flow["Q"][0]))
         console.print(f"airfoil {index}: {100 * found[-1][0]:.1f} % of the nodes supersonic")
     values = np.array(found)
     rows = [

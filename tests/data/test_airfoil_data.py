@@ -13,7 +13,7 @@ from linearno.data.airfoil import FILES, generate_airfoil
 from linearno.data.generation.card import read_card
 from linearno.recipes import RECIPES
 from linearno.solvers import airfoil as solver
-from linearno.solvers import steady_flow
+from linearno.solvers import steady_euler
 from tests.data.curved_sets import AIRFOILS
 
 POINTS = 45 * 11
@@ -96,10 +96,10 @@ def test_an_airfoil_that_is_drawn_again_keeps_its_number_and_leaves_the_others_a
 ):
     calls = []
 
-    def second_fails_once(cells, outside, room):
+    def second_fails_once(cells, outside, at_once):
         calls.append(1)
         reached = torch.full((1,), float(len(calls) == 2), dtype=torch.float64)
-        return steady_flow.Steady(outside, reached, torch.zeros_like(reached))
+        return steady_euler.SteadyFlow(outside, reached, torch.zeros_like(reached))
 
     monkeypatch.setattr(solver, "march", second_fails_once)
     AIRFOILS.fill(tmp_path, sizes={"train": 3})

@@ -16,7 +16,7 @@ from linearno.core.errors import UserError
 from linearno.data.generation.card import read_card
 from linearno.experiment import run
 from linearno.recipes import RECIPES
-from linearno.solvers import pipe, steady_flow
+from linearno.solvers import pipe, steady_euler
 from tests.data.curved_sets import AIRFOILS, PIPES, Kind
 from tests.data.files import Stopped, edit, stop_after
 
@@ -167,8 +167,8 @@ def test_a_set_that_was_stopped_goes_on_to_the_same_numbers(serial, kind, finish
 
 
 def test_a_sample_without_any_flow_is_named_and_leaves_no_set(serial, kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(steady_flow, "MAX_STEPS", 5)
-    monkeypatch.setattr(pipe, "MAX_STEPS", 1)
+    monkeypatch.setattr(steady_euler, "MAX_STEPS", 5)
+    monkeypatch.setattr(pipe, "MAX_NEWTON_STEPS", 1)
     complaint = rf"^train sample 0: no flow found for 10 random {kind.name}s"
     with pytest.raises(UserError, match=complaint):
         kind.fill(tmp_path)

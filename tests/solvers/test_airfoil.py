@@ -4,21 +4,21 @@ import numpy as np
 import pytest
 import torch
 
-from linearno.solvers import airfoil, euler, steady_flow
-from linearno.solvers import c_grid_direct_solver as folded
+from linearno.solvers import airfoil, euler, steady_euler
 from linearno.solvers.airfoil import (
     airfoil_nodes,
     airfoil_samples,
+    box_lift,
     draw_heights,
     forces,
-    lift_of,
+    free_stream,
     naca0012,
-    paired_nodes,
     solve_airfoil,
-    stream,
+    wake_nodes,
 )
-from linearno.solvers.euler import blocks_of, grid_of, mach, residual, roe, wall_flux
-from linearno.solvers.steady_flow import Steady, solve_euler
+from linearno.solvers.euler import build_grid, mach_number, residual, residual_jacobian, roe, wall_flux
+from linearno.solvers.linalg.c_grid_elimination import average_pairs
+from linearno.solvers.steady_euler import SteadyFlow, solve_euler
 
 CPU = torch.device("cpu")
 FLOW = Path(__file__).parents[1] / "fixtures" / "airfoil_flow.npz"
@@ -30,19 +30,19 @@ def grid(heights=HEIGHTS, resolution: int = 45) -> torch.Tensor:
     return torch.from_numpy(airfoil_nodes(heights, resolution))[None]
 
 
-def samples(seeds, resolution: int = 45, device: torch.device = CPU) -> airfoil.Airfoils:
+def samples(seeds, resolution: int = 45, device: torch.device = CPU) -> dict[str, np.ndarray]:
     return airfoil_samples([np.random.default_rng(seed) for seed in seeds], resolution, device)
 
 
 def disturbed(nodes: torch.Tensor, seed: int = 0) -> torch.Tensor:
     """The stream with random changes, the same at both nodes of each pair."""
     torch.manual_seed(seed)
-    state = stream(nodes) + 0.1 * torch.rand(len(nodes), 4, *nodes.shape[1:3], dtype=torch.float64)
-    return folded.paired(state.movedim(1, -1), paired_nodes(nodes.shape[1])).movedim(-1, 1).contiguous()
+    state = free_stream(nodes) + 0.1 * torch.rand(len(nodes), 4, *nodes.shape[1:3], dtype=torch.float64)
+    return average_pairs(state.movedim(1, -1), wake_nodes(nodes.shape[1])).movedim(-1, 1).contiguous()
 
 
 @pytest.fixture(scope="module")
-def symmetric() -> tuple[torch.Tensor, Steady]:
+def symmetric() -> tuple[torch.Tensor, SteadyFlow]:
     nodes = grid(np.zeros(8))
     return nodes, solve_airfoil(nodes)
 
@@ -64,7 +64,7 @@ def test_order_two_for_a_vortex_along_a_curved_wall():
     sizes, errors = [6, 12, 24], []
     for size in sizes:
         nodes = quarter_ring(size)
-        exact, area = supersonic_vortex(nodes), grid_of(nodes, 0).volume
+        exact, area = supersonic_vortex(nodes), build_grid(nodes, 0).volume
         error = ((solve_euler(nodes, exact).state - exact) ** 2 * area[:, None]).sum().sqrt()
         errors.append(float(error))
     order = -np.polyfit(np.log(sizes), np.log(errors), 1)[0]
@@ -73,7 +73,7 @@ def test_order_two_for_a_vortex_along_a_curved_wall():
 
 def test_the_stream_alone_stays_as_it_is_to_rounding():
     nodes = grid(resolution=221)
-    flux = residual(grid_of(nodes, 51), stream(nodes), stream(nodes))
+    flux = residual(build_grid(nodes, 51), free_stream(nodes), free_stream(nodes))
     on_wall = torch.zeros(221, 51, dtype=torch.bool)
     on_wall[50:171, 0] = True
     assert flux[..., ~on_wall].abs().max() < 1e-13
@@ -82,7 +82,7 @@ def test_the_stream_alone_stays_as_it_is_to_rounding():
 
 def test_a_cell_is_closed_and_all_cells_fill_the_domain():
     nodes = grid()
-    cells, quads = grid_of(nodes, 11), euler.quad_areas(nodes)
+    cells, quads = build_grid(nodes, 11), euler.quad_areas(nodes)
     once = torch.ones(45, 11, dtype=torch.bool)
     once[-11:, 0] = False  # pairs are counted at their first node
     torch.testing.assert_close(cells.volume[0, once].sum(), quads.sum())
@@ -91,7 +91,7 @@ def test_a_cell_is_closed_and_all_cells_fill_the_domain():
 
 def test_what_leaves_all_cells_leaves_through_the_border():
     nodes = grid()
-    cells, state, outside = grid_of(nodes, 11), disturbed(nodes), stream(nodes)
+    cells, state, outside = build_grid(nodes, 11), disturbed(nodes), free_stream(nodes)
     flux = residual(cells, state, outside)
     flux[:, :, -11:, 0] = 0  # pairs are counted at their first node
     border = [
@@ -118,24 +118,24 @@ def test_roes_flux_is_the_gas_between_equal_states_and_the_same_seen_from_both_s
 
 def test_blocks_are_the_slopes_of_the_scheme_without_reconstruction(monkeypatch):
     nodes = grid()
-    cells, state, outside = grid_of(nodes, 11), disturbed(nodes), stream(nodes)
-    change = disturbed(nodes, seed=1) - stream(nodes)
+    cells, state, outside = build_grid(nodes, 11), disturbed(nodes), free_stream(nodes)
+    change = disturbed(nodes, seed=1) - free_stream(nodes)
     monkeypatch.setattr(
         euler,
-        "_at_faces",
+        "_face_states",
         lambda state, sides, axis, cut: (
             state.narrow(axis, 0, state.shape[axis] - 1),
             state.narrow(axis, 1, state.shape[axis] - 1),
         ),
     )
     slope = (residual(cells, state + 1e-6 * change, outside) - residual(cells, state, outside)) / 1e-6
-    blocks, x = blocks_of(cells, state, outside), change.movedim(1, -1)[..., None]
+    blocks, x = residual_jacobian(cells, state, outside), change.movedim(1, -1)[..., None]
     product = blocks.own @ x
     product[:, 1:] += blocks.before[:, 1:] @ x[:, :-1]
     product[:, :-1] += blocks.after[:, :-1] @ x[:, 1:]
     product[:, :, 1:] += blocks.below[:, :, 1:] @ x[:, :, :-1]
     product[:, :, :-1] += blocks.above[:, :, :-1] @ x[:, :, 1:]
-    product = euler.shared(product[..., 0].movedim(-1, 1).contiguous(), cells.cut)
+    product = euler.add_across_cut(product[..., 0].movedim(-1, 1).contiguous(), cells.cut)
     torch.testing.assert_close(product, slope, rtol=1e-4, atol=1e-4)
 
 
@@ -168,10 +168,10 @@ def solved(heights: np.ndarray, resolution: int) -> tuple[torch.Tensor, torch.Te
 
 def test_a_flow_is_steady_after_its_march(symmetric):
     nodes, flow = symmetric
-    cells, outside = grid_of(nodes, 11), stream(nodes)
+    cells, outside = build_grid(nodes, 11), free_stream(nodes)
     left = residual(cells, flow.state, outside).norm() / residual(cells, outside, outside).norm()
     assert left < 1e-6
-    assert flow.reached[0] == pytest.approx(float(left), rel=1e-4)
+    assert flow.residual[0] == pytest.approx(float(left), rel=1e-4)
     assert 20 < flow.steps[0] < 150
 
 
@@ -182,12 +182,12 @@ def test_the_kept_flow_at_full_size_is_steady_and_transonic_as_the_published_one
     kept = np.load(FLOW)
     assert kept["reached"] <= 1e-6
     nodes, state = grid(kept["theta"], 221), torch.from_numpy(kept["state"].astype(float))[None]
-    cells, outside = grid_of(nodes, 51), stream(nodes)
+    cells, outside = build_grid(nodes, 51), free_stream(nodes)
     first = residual(cells, outside, outside)
     near = residual(cells, state, outside)[..., :40]  # far away cells are large, and rounding with them
     assert near.norm() < 2e-4 * first.norm()
     assert 0.1 < first.norm() < 0.16
-    speed = mach(state)
+    speed = mach_number(state)
     assert speed.min() < 0.2
     assert 1.3 < speed.max() < 1.7
     assert (speed > 1).double().mean() == pytest.approx(0.0913, abs=1e-3)
@@ -197,9 +197,9 @@ def test_the_kept_flow_at_full_size_is_steady_and_transonic_as_the_published_one
 def test_a_coarser_grid_has_about_the_flow_of_the_kept_one():
     kept = np.load(FLOW)
     _, state = solved(kept["theta"], 89)
-    fine = mach(torch.from_numpy(kept["state"].astype(float))[None])
-    assert abs(mach(state).max() - fine.max()) < 0.08
-    on_wall, kept_wall = mach(state)[0, 20:69, 0].numpy(), fine[0, 50:171, 0].numpy()
+    fine = mach_number(torch.from_numpy(kept["state"].astype(float))[None])
+    assert abs(mach_number(state).max() - fine.max()) < 0.08
+    on_wall, kept_wall = mach_number(state)[0, 20:69, 0].numpy(), fine[0, 50:171, 0].numpy()
     x, kept_x = (grid(kept["theta"], n)[0, a:b, 0, 0] for n, a, b in ((89, 20, 69), (221, 50, 171)))
     below, kept_below = slice(24, None), slice(60, None)
     there = np.interp(x[below], kept_x[kept_below], kept_wall[kept_below])
@@ -208,8 +208,8 @@ def test_a_coarser_grid_has_about_the_flow_of_the_kept_one():
 
 def test_a_sample_does_not_depend_on_its_batch():
     alone, together = samples([4]), samples([5, 4])
-    np.testing.assert_array_equal(alone.X[0], together.X[1])
-    np.testing.assert_allclose(alone.Q[0], together.Q[1], rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(alone["X"][0], together["X"][1])
+    np.testing.assert_allclose(alone["Q"][0], together["Q"][1], rtol=0, atol=1e-5)
 
 
 def test_the_grid_is_that_of_the_benchmark():
@@ -223,7 +223,7 @@ def test_the_grid_is_that_of_the_benchmark():
     )
     x = nodes[50:111, 0, 0][::-1]
     np.testing.assert_allclose(x, [0, 0.25 / 59, *np.arange(1, 60) / 59], atol=1e-15)
-    steps = np.diff(airfoil.spread(50, 2 / 120 / 40))
+    steps = np.diff(airfoil.stretched_positions(50, 2 / 120 / 40))
     np.testing.assert_allclose(40 * steps[:2], [2 / 120, 1.02 * 2 / 120])
     np.testing.assert_allclose(steps[1:38] / steps[:37], 1.02)
     np.testing.assert_allclose(steps[39:] / steps[38:-1], steps[39] / steps[38])
@@ -231,8 +231,8 @@ def test_the_grid_is_that_of_the_benchmark():
 
 def test_the_box_lifts_its_own_controls_by_their_heights():
     controls = [(x, -0.1) for x in (-0.25, 0.25, 0.75, 1.25)] + [(x, 0.1) for x in (1.25, 0.75, 0.25, -0.25)]
-    np.testing.assert_allclose(lift_of(np.array(controls), HEIGHTS), HEIGHTS, atol=1e-15)
-    np.testing.assert_allclose(lift_of(naca0012(12), np.full(8, 0.03)), 0.03)
+    np.testing.assert_allclose(box_lift(np.array(controls), HEIGHTS), HEIGHTS, atol=1e-15)
+    np.testing.assert_allclose(box_lift(naca0012(12), np.full(8, 0.03)), 0.03)
     y = naca0012(60)[:, 1]
     assert y.max() == pytest.approx(0.06, rel=2e-3)
     np.testing.assert_array_equal(y, -y[::-1])
@@ -247,12 +247,12 @@ def test_the_law_of_the_heights_has_its_range_and_a_fixed_corner():
 
 def test_samples_hold_what_the_published_files_hold():
     found = samples([5])
-    assert found.Q.shape == (1, 5, 45, 11)
-    density, u, v, p, speed = found.Q[0]
+    assert found["Q"].shape == (1, 5, 45, 11)
+    density, u, v, p, speed = found["Q"][0]
     np.testing.assert_allclose(speed, np.sqrt((u**2 + v**2) * density / (1.4 * p)))
-    np.testing.assert_array_equal(found.theta[0], draw_heights(np.random.default_rng(5)))
-    assert found.res[0] <= 1e-6
-    np.testing.assert_array_equal(found.Q[0, :, :11, 0], found.Q[0, :, :-12:-1, 0])
+    np.testing.assert_array_equal(found["theta"][0], draw_heights(np.random.default_rng(5)))
+    assert found["res"][0] <= 1e-6
+    np.testing.assert_array_equal(found["Q"][0, :, :11, 0], found["Q"][0, :, :-12:-1, 0])
 
 
 def test_an_airfoil_without_a_flow_is_drawn_again_from_its_own_stream(monkeypatch, caplog):
@@ -261,41 +261,41 @@ def test_an_airfoil_without_a_flow_is_drawn_again_from_its_own_stream(monkeypatc
     def second_fails_once(cells, outside, room):
         calls.append(len(outside))
         reached = torch.tensor([0.0, 1.0] if len(calls) == 1 else [0.0])
-        return Steady(outside, reached.double(), torch.zeros(len(outside)).double())
+        return SteadyFlow(outside, reached.double(), torch.zeros(len(outside)).double())
 
     monkeypatch.setattr(airfoil, "march", second_fails_once)
     found = samples([3, 4])
     assert calls == [2, 1]
-    assert found.draws.tolist() == [1, 2]
+    assert found["draws"].tolist() == [1, 2]
     assert "no flow found for 1 of 2 airfoils at draw 1; drawn again" in caplog.text
-    np.testing.assert_array_equal(found.theta[0], draw_heights(np.random.default_rng(3)))
+    np.testing.assert_array_equal(found["theta"][0], draw_heights(np.random.default_rng(3)))
     rng = np.random.default_rng(4)
     draw_heights(rng)
-    np.testing.assert_array_equal(found.theta[1], draw_heights(rng))
-    np.testing.assert_array_equal(found.Y[1], airfoil_nodes(found.theta[1], 45)[..., 1])
+    np.testing.assert_array_equal(found["theta"][1], draw_heights(rng))
+    np.testing.assert_array_equal(found["Y"][1], airfoil_nodes(found["theta"][1], 45)[..., 1])
 
 
 def test_a_flow_that_wanders_about_is_sought_at_another_pace(monkeypatch):
-    bold = steady_flow.MARCH_SETTINGS[0]._replace(courant=1e-3)  # which will not get anywhere
-    monkeypatch.setattr(steady_flow, "MARCH_SETTINGS", (bold, *steady_flow.MARCH_SETTINGS))
-    monkeypatch.setattr(steady_flow, "COURANT", (1e-3,))
+    bold = steady_euler.MARCH_SETTINGS[0]._replace(courant=1e-3)  # which will not get anywhere
+    monkeypatch.setattr(steady_euler, "MARCH_SETTINGS", (bold, *steady_euler.MARCH_SETTINGS))
+    monkeypatch.setattr(steady_euler, "START_COURANT", (1e-3,))
     flow = solve_airfoil(grid(np.zeros(8)))
-    assert flow.reached[0] <= 1e-6
-    assert flow.steps[0] > steady_flow.MAX_STEPS
+    assert flow.residual[0] <= 1e-6
+    assert flow.steps[0] > steady_euler.MAX_STEPS
 
 
 def test_flows_that_wait_for_room_are_those_that_go_at_once(monkeypatch):
     """Four in turn, two at a time, of which the second has to try another pace: none notices the others."""
     rng = np.random.default_rng(2)
     nodes = torch.cat([grid(draw_heights(rng)) for _ in range(4)])
-    cells, outside = grid_of(nodes, paired_nodes(45)), stream(nodes)
-    usual = steady_flow.march(cells, outside)
-    monkeypatch.setattr(steady_flow, "MAX_STEPS", 100)
-    at_once, one_round = [], steady_flow._round
+    cells, outside = build_grid(nodes, wake_nodes(45)), free_stream(nodes)
+    usual = steady_euler.march(cells, outside)
+    monkeypatch.setattr(steady_euler, "MAX_STEPS", 100)
+    at_once, take_steps = [], steady_euler._take_steps
     monkeypatch.setattr(
-        steady_flow, "_round", lambda going: at_once.append(len(going.who)) or one_round(going)
+        steady_euler, "_take_steps", lambda batch: at_once.append(len(batch.index)) or take_steps(batch)
     )
-    waited = steady_flow.march(cells, outside, room=2)
+    waited = steady_euler.march(cells, outside, at_once=2)
     assert (max(at_once), at_once[-1]) == (2, 1)
     late = torch.tensor([False, True, False, False])
     assert ((usual.steps > 100) == late).all()
@@ -309,7 +309,7 @@ def test_a_flow_is_the_same_in_any_units(symmetric):
     density, pressure = 1.225, 101_325.0
     units = torch.tensor([density, (pressure / density) ** 0.5, (pressure / density) ** 0.5, pressure])
     units = units.double()[:, None, None]
-    found = solve_euler(nodes, stream(nodes) * units, cut=paired_nodes(45))
+    found = solve_euler(nodes, free_stream(nodes) * units, cut=wake_nodes(45))
     assert abs(found.steps - steps).max() <= 1
     torch.testing.assert_close(found.state / units, state, rtol=0, atol=1e-6)
 
@@ -318,15 +318,15 @@ def test_a_flow_is_the_same_in_any_units(symmetric):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_gives_the_flow_of_the_cpu():
     here, there = samples([3, 4], 67), samples([3, 4], 67, torch.device("cuda"))
-    np.testing.assert_array_equal(here.X, there.X)
-    np.testing.assert_allclose(here.Q, there.Q, rtol=0, atol=1e-4)
+    np.testing.assert_array_equal(here["X"], there["X"])
+    np.testing.assert_allclose(here["Q"], there["Q"], rtol=0, atol=1e-4)
 
 
 def write_reference() -> None:
     """The kept flow: `python -m tests.solvers.test_airfoil`, a minute."""
     theta = np.array([0, 0.013, 0.04, 0.028, -0.027, -0.02, 0.037, -0.049])
     found = solve_airfoil(grid(theta, 221))
-    state, reached = found.state[0].numpy().astype(np.float32), found.reached[0].numpy()
+    state, reached = found.state[0].numpy().astype(np.float32), found.residual[0].numpy()
     np.savez_compressed(FLOW, theta=theta, state=state, reached=reached)
 
 

@@ -5,21 +5,21 @@ import pytest
 import torch
 
 from linearno.core.errors import SampleError, UserError
-from linearno.solvers import airfoil, steady_flow
-from linearno.solvers.airfoil import airfoil_nodes, solve_airfoil, stream
-from linearno.solvers.steady_flow import solve_euler
+from linearno.solvers import airfoil, steady_euler
+from linearno.solvers.airfoil import airfoil_nodes, free_stream, solve_airfoil
+from linearno.solvers.steady_euler import solve_euler
 from tests.solvers.test_airfoil import HEIGHTS, grid, samples
 
 
 def test_a_sample_that_is_never_solved_is_named(monkeypatch):
-    monkeypatch.setattr(steady_flow, "MAX_STEPS", 5)
+    monkeypatch.setattr(steady_euler, "MAX_STEPS", 5)
     with pytest.raises(SampleError, match="no flow found for 10 random airfoils") as caught:
         samples([3, 4])
     assert caught.value.index == 0
 
 
 def test_a_flow_that_does_not_become_steady_is_one_line_that_names_the_sample(monkeypatch):
-    monkeypatch.setattr(steady_flow, "MAX_STEPS", 5)
+    monkeypatch.setattr(steady_euler, "MAX_STEPS", 5)
     with pytest.raises(
         SampleError, match=r"did not become steady in 3 × 5 steps: .*expected 1e-06"
     ) as caught:
@@ -80,9 +80,9 @@ def test_numbers_that_make_no_flow_are_refused():
     with pytest.raises(UserError, match=r"expected C-grids \(samples, 22 n \+ 1, m, 2\)"):
         solve_airfoil(nodes[:, :-1])
     with pytest.raises(UserError, match=r"an odd n from 5"):
-        solve_euler(nodes[:, :-1], stream(nodes[:, :-1]))
+        solve_euler(nodes[:, :-1], free_stream(nodes[:, :-1]))
     with pytest.raises(UserError, match=r"expected density, velocity and pressure \(1, 4, 45, 11\)"):
-        solve_euler(nodes, -stream(nodes), cut=11)
+        solve_euler(nodes, -free_stream(nodes), cut=11)
     broken = grid()
     broken[0, 3, 4, 1] = torch.nan
     with pytest.raises(SampleError, match="expected finite nodes"):

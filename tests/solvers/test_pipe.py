@@ -8,9 +8,9 @@ from scipy.sparse.linalg import spsolve
 
 from linearno.core.errors import SampleError, UserError
 from linearno.solvers import pipe, taylor_hood
-from linearno.solvers.nested_dissection import ELEMENT, is_fixed, merges_of, solve_by_dissection
+from linearno.solvers.linalg.nested_dissection import ELEMENT, is_fixed, merges_of, solve_by_dissection
 from linearno.solvers.pipe import pipe_nodes, pipe_samples, poiseuille, solve_flow, solve_pipe
-from linearno.solvers.taylor_hood import Flow, element_systems, mesh_on, newton_step
+from linearno.solvers.taylor_hood import Flow, build_mesh, element_systems, newton_step
 
 CPU = torch.device("cpu")
 ROUNDING = 1e-13  # of velocities up to one: 500 float64 roundings, where LAPACKs of other hosts leave dozens
@@ -21,7 +21,7 @@ def grid(heights=HEIGHTS, slopes=SLOPES, resolution: int = 17) -> torch.Tensor:
     return torch.from_numpy(pipe_nodes(heights, slopes, resolution))[None]
 
 
-def samples(seeds, resolution: int = 17, device: torch.device = CPU) -> tuple[np.ndarray, ...]:
+def samples(seeds, resolution: int = 17, device: torch.device = CPU) -> dict[str, np.ndarray]:
     return pipe_samples([np.random.default_rng(seed) for seed in seeds], resolution, device)
 
 
@@ -51,10 +51,10 @@ def manufactured(places: torch.Tensor, viscosity: float) -> tuple[torch.Tensor, 
 
 def errors_in_l2(nodes: torch.Tensor, flow: Flow, viscosity: float) -> tuple[float, float]:
     """Of velocity and pressure against `manufactured`, summed at points inside the elements."""
-    shapes, area = taylor_hood.shapes_on(CPU), mesh_on(nodes).area
-    u, _, p = manufactured(shapes.phi @ taylor_hood._per_element(nodes), viscosity)
-    speed = shapes.phi @ taylor_hood._per_element(flow.velocity) - u
-    push = (shapes.psi @ taylor_hood._per_corner(flow.pressure)[..., None])[..., 0] - p
+    shapes, area = taylor_hood.shape_functions(CPU), build_mesh(nodes).area
+    u, _, p = manufactured(shapes.phi @ taylor_hood._at_element_nodes(nodes), viscosity)
+    speed = shapes.phi @ taylor_hood._at_element_nodes(flow.velocity) - u
+    push = (shapes.psi @ taylor_hood._at_corners(flow.pressure)[..., None])[..., 0] - p
     return float((speed**2 * area[..., None]).sum().sqrt()), float((push**2 * area).sum().sqrt())
 
 
@@ -135,7 +135,7 @@ def test_the_flux_through_every_column_of_elements_is_that_of_the_inlet():
 def test_the_divergence_is_orthogonal_to_every_pressure():
     nodes = grid()
     flow = solve_pipe(nodes)
-    left = element_systems(mesh_on(nodes), flow, 0.005, torch.zeros_like(nodes))[..., 18:, 22]
+    left = element_systems(build_mesh(nodes), flow, 0.005, torch.zeros_like(nodes))[..., 18:, 22]
     total = torch.zeros(9, 9, dtype=torch.float64)
     for at, (i, j) in enumerate([(0, 0), (0, 1), (1, 0), (1, 1)]):
         total[i : i + 8, j : j + 8] += left[0, ..., at]
@@ -147,7 +147,7 @@ def test_newtons_steps_shrink_quadratically():
     flow = Flow(poiseuille(nodes, 0.25), torch.zeros(1, 9, 9, dtype=torch.float64))
     steps = []
     while len(steps) < 8 and (not steps or steps[-1] > 1e-7):
-        after = newton_step(mesh_on(nodes), flow, viscosity=0.005, force=torch.zeros_like(nodes))
+        after = newton_step(build_mesh(nodes), flow, viscosity=0.005, force=torch.zeros_like(nodes))
         steps.append(float((after.velocity - flow.velocity).abs().max()))
         flow = after
     assert len(steps) >= 4
@@ -165,7 +165,7 @@ def test_the_mirror_image_of_a_pipe_has_the_mirror_image_of_its_flow():
 def test_dissection_agrees_with_a_solver_of_the_assembled_matrix():
     nodes = grid(resolution=17)[:, :, :9].contiguous()  # 8 × 4 elements
     flow = Flow(poiseuille(nodes, 0.25), torch.zeros(1, 9, 5, dtype=torch.float64))
-    systems = element_systems(mesh_on(nodes), flow, 0.005, torch.zeros_like(nodes))
+    systems = element_systems(build_mesh(nodes), flow, 0.005, torch.zeros_like(nodes))
     places = [[[(k, i + 2 * a, j + 2 * b) for k, i, j in ELEMENT] for b in range(4)] for a in range(8)]
     number = {u: at for at, u in enumerate(dict.fromkeys(u for row in places for box in row for u in box))}
     matrix, right = np.zeros((len(number), len(number))), np.zeros(len(number))
@@ -196,8 +196,8 @@ def test_merging_meets_every_inner_unknown_once(along, across):
 
 def test_a_sample_does_not_depend_on_its_batch():
     alone, together = samples([4]), samples([3, 4, 5])
-    for one, many in zip(alone, together, strict=True):
-        np.testing.assert_allclose(one[0], many[1], rtol=0, atol=ROUNDING)
+    for name, one in alone.items():
+        np.testing.assert_allclose(one[0], together[name][1], rtol=0, atol=ROUNDING)
 
 
 def test_the_law_of_the_pipes_has_its_ranges_and_a_fixed_inlet():
@@ -217,10 +217,11 @@ def test_the_law_of_the_pipes_has_its_ranges_and_a_fixed_inlet():
 
 def test_random_pipes_flow_as_fast_as_published_ones():
     """The largest ux of published samples lies near 0.29; the inlet has 0.25 and no wall lets through."""
-    _, _, fields, draws = samples(range(6), 33)
+    found = samples(range(6), 33)
+    fields = found["Q"]
     peaks = fields[:, 0].max(axis=(1, 2))
     assert ((peaks > 0.26) & (peaks < 0.32)).all(), peaks
-    assert (draws == 1).all()
+    assert (found["draws"] == 1).all()
     assert not fields[:, :2, :, [0, -1]].any()
     across = np.linspace(0, 1, 33)
     np.testing.assert_allclose(fields[:, 0, 0], np.broadcast_to(across * (1 - across), (6, 33)), atol=1e-15)
@@ -238,25 +239,25 @@ def test_a_pipe_without_a_flow_is_drawn_again_from_its_own_stream(monkeypatch, c
 
     usual = samples([3, 4, 5])
     monkeypatch.setattr(pipe, "_newton", fails_once)
-    _, y, fields, draws = samples([3, 4, 5])
+    found = samples([3, 4, 5])
     assert calls == [3, 1]
-    assert draws.tolist() == [1, 2, 1]
+    assert found["draws"].tolist() == [1, 2, 1]
     assert "no flow found for 1 of 3 pipes at draw 1; drawn again" in caplog.text
-    np.testing.assert_array_equal(fields[[0, 2]], usual[2][[0, 2]])
+    np.testing.assert_array_equal(found["Q"][[0, 2]], usual["Q"][[0, 2]])
     rng = np.random.default_rng(4)
     pipe.draw_centre_line(rng)
-    np.testing.assert_array_equal(y[1], pipe_nodes(*pipe.draw_centre_line(rng), 17)[..., 1])
+    np.testing.assert_array_equal(found["Y"][1], pipe_nodes(*pipe.draw_centre_line(rng), 17)[..., 1])
 
 
 def test_a_sample_that_is_never_solved_is_named(monkeypatch, caplog):
-    monkeypatch.setattr(pipe, "MAX_STEPS", 1)
+    monkeypatch.setattr(pipe, "MAX_NEWTON_STEPS", 1)
     with pytest.raises(SampleError, match="no flow found for 10 random pipes") as caught:
         samples([3, 4], 9)
     assert caught.value.index == 0
 
 
 def test_a_flow_that_does_not_converge_is_one_line_that_names_the_sample(monkeypatch):
-    monkeypatch.setattr(pipe, "MAX_STEPS", 3)
+    monkeypatch.setattr(pipe, "MAX_NEWTON_STEPS", 3)
     nodes = torch.cat([grid(np.zeros(5), np.zeros(5)), grid()])
     with pytest.raises(
         SampleError, match=r"did not converge in 3 Newton steps with viscosity 0.005"
@@ -309,5 +310,6 @@ def test_a_resolution_that_is_no_power_of_two_and_one_is_refused(resolution):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_gives_the_flow_of_the_cpu_to_rounding():
-    for one, other in zip(samples([3, 4]), samples([3, 4], device=torch.device("cuda")), strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+    on_cpu, on_gpu = samples([3, 4]), samples([3, 4], device=torch.device("cuda"))
+    for name, values in on_cpu.items():
+        np.testing.assert_allclose(values, on_gpu[name], rtol=0, atol=1e-12)

@@ -27,17 +27,17 @@ from linearno.data.generation.generate import DataGenerator, batch_that_fits
 from linearno.data.sample import FieldSpec
 from linearno.solvers.airfoil import (
     CONTROLS,
-    OUTWARDS,
+    OUTWARD_CELLS,
     UNIT,
     airfoil_samples,
     grid_shape,
-    paired_nodes,
     require_resolution,
+    wake_nodes,
 )
 
 RESOLUTION = 221  # nodes along airfoil and wake of the published files
 CHANNELS = ("density", "ux", "uy", "p", "mach")
-GRID = (f"{UNIT} n + 1", f"{OUTWARDS} n + 1")
+GRID = (f"{UNIT} n + 1", f"{OUTWARD_CELLS} n + 1")
 PLOT_EXTENT = (-0.6, 1.6), (-0.7, 0.7)  # of 80 × 80 chords
 
 
@@ -102,7 +102,7 @@ def _read(stored: StoredSet, split: str, stride: int = 1) -> tuple[Nodes, Values
     """Nodes and Mach numbers. Both sides of the wake must meet in the first column, the upper side first, and
     the nose must point to the left."""
     nodes, mach = read_nodes(stored, split, channel=CHANNELS.index("mach"), stride=stride)
-    paired = paired_nodes(stored.sizes[GRID[0]]) // stride
+    paired = wake_nodes(stored.sizes[GRID[0]]) // stride
     gap = nodes[:, :paired, 0] != nodes[:, nodes.shape[1] - paired :, 0].flip(1)
     below, nose = nodes[:, 0, -1, 1] <= nodes[:, -1, -1, 1], nodes[:, nodes.shape[1] // 2, :, 0]
     wrong = gap.flatten(1).any(dim=1) | below | (nose[:, 0] <= nose[:, -1])
@@ -118,8 +118,8 @@ def _read(stored: StoredSet, split: str, stride: int = 1) -> tuple[Nodes, Values
 def make_airfoil(
     rngs: Sequence[np.random.Generator], resolution: int, device: torch.device
 ) -> dict[str, ndarray]:
-    room = None if device.type == "cpu" else airfoils_at_once(resolution, device)
-    return airfoil_samples(rngs, resolution, device, room)._asdict()
+    at_once = None if device.type == "cpu" else airfoils_at_once(resolution, device)
+    return airfoil_samples(rngs, resolution, device, at_once=at_once)
 
 
 def airfoils_at_once(resolution: int, device: torch.device) -> int:

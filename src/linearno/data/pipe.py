@@ -1,13 +1,10 @@
 """Pipe: from the shape of a curved pipe to the speed of the flow through it, on a grid that follows it."""
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
-from numpy import ndarray
 from pydantic import PositiveInt
 
 from linearno.core.errors import UserError
@@ -105,12 +102,6 @@ def _read(stored: StoredSet, split: str, stride: int = 1) -> tuple[Nodes, Values
     return nodes, speed
 
 
-def make_pipe(
-    rngs: Sequence[np.random.Generator], resolution: int, device: torch.device
-) -> dict[str, ndarray]:
-    return dict(zip((*AXES, "draws"), pipe_samples(rngs, resolution, device), strict=True))
-
-
 def pipe_batch(resolution: int, device: torch.device) -> int:
     """The solver needs about 60 kB per element, and more on a GPU; 64 samples keep a GPU busy."""
     return batch_that_fits(device, 80_000 * (resolution // 2) ** 2, most=64)
@@ -132,7 +123,7 @@ generate_pipe = DataGenerator(
     "dissection; a pipe whose flow is not found is drawn again: draws is the draw that was kept, usually 1",
     units={"X": "dimensionless", "Y": "dimensionless", "Q": "dimensionless", "draws": "count"},
     shapes=pipe_shapes,
-    make_batch=make_pipe,
+    make_batch=pipe_samples,
     batch_size=pipe_batch,
 )
 NEXT = {"test_split": "next200"}

@@ -1,11 +1,12 @@
 """Finite volumes for the Euler equations of a gas on structured grids, many grids at once.
 
-Unknowns live at the nodes; around each lies a cell whose corners are the middles of the grid's quads and
-edges. A grid may be cut: the first and last `cut` nodes of its first line are then the same points, met from
-both sides, as in the wake of a C-grid. The rest of that line is a wall, the rest of the border a far field.
+Unknowns live at the nodes; the cell around each node has its corners at the middles of the grid's quads and
+edges. The first line of a grid may have a cut: its first and last `cut` nodes are then the same points, met
+from both sides, as in the wake of a C-grid. The rest of that line is a wall, the rest of the border a far
+field.
 
-Axes: B samples, I nodes along the wall, J away from it. The parts of a state W are density, velocity along x
-and y, and pressure.
+Axes: B samples, I nodes along the wall, J away from it. The channels of a state W are density, velocity along
+x and y, and pressure.
 """
 
 from collections.abc import Callable
@@ -16,120 +17,130 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 from torch.nn.functional import pad
 
+from linearno.solvers.linalg.c_grid_elimination import Block, StencilBlocks
+
 GAMMA = 1.4
-SMOOTH = 0.01  # differences whose squares are below this are hardly limited, so that the march can end
-ROUND = 0.05  # of the speed of sound: slower waves are spread a little, so that fluxes have a slope
-STRETCH = 2.0  # more than this times the length of an edge, nothing is extrapolated from it
-STEP = 1e-7  # between states whose fluxes are compared to get a slope
+LIMITER_FLOOR = 0.01  # squared differences below it are hardly limited, so that the march can converge
+ENTROPY_FIX = 0.05  # of the speed of sound: slower waves are smoothed, so that fluxes are differentiable
+MAX_EDGE_RATIO = 2.0  # for extrapolation: longer neighbouring edges count as this times the edge's length
+DIFFERENCE_STEP = 1e-7  # of the finite differences of fluxes
 
 Nodes = Float64[Tensor, "B I J 2"]
 State = Float64[Tensor, "B 4 I J"]
 Faces = Float[Tensor, "B 4 _ _"]
 Normals = Float[Tensor, "B 2 _ _"]
-Block = Float[Tensor, "B I J 4 4"]  # at each node or face; the last axis belongs to W
-Parts = tuple[Tensor, ...]  # of a state, apart
+Channels = tuple[Tensor, ...]  # of a state, one tensor each
 
 
-class Sides(NamedTuple):
-    """Faces between neighbours along an axis: their normals, and the lengths of edges against each other."""
+class InnerFaces(NamedTuple):
+    """Faces between neighbours along an axis.
+
+    Args:
+        normal: along the axis, with the length of the face.
+        before: length of the edge across each face over that of the edge before it.
+        after: length of the edge over that of the edge after it.
+    """
 
     normal: Normals
-    before: Float[Tensor, "B 1 _ _"]  # an edge's length over that of the edge before it
-    after: Float[Tensor, "B 1 _ _"]  # and over that of the edge after it
+    before: Float[Tensor, "B 1 _ _"]
+    after: Float[Tensor, "B 1 _ _"]
 
 
 class Grid(NamedTuple):
-    """What the equations need to know of a grid. Normals point along the axes, or out at the border."""
+    """Geometry of the cells around the nodes.
 
-    cut: Bool[Tensor, "I"]  # nodes of the first line that are there twice
+    Args:
+        cut: which nodes of the first line are stored twice.
+        volume: area of each cell; of the whole cell at both nodes of a pair.
+        along: faces between neighbours along the wall.
+        across: faces between neighbours away from the wall.
+        wall: outward normals of the cells on the first line, zero on the cut.
+        far: outward normals at the last line.
+        ends: outward normals at the first and the last row of nodes.
+    """
+
+    cut: Bool[Tensor, "I"]
     volume: Float[Tensor, "B I J"]
-    along: Sides
-    across: Sides
+    along: InnerFaces
+    across: InnerFaces
     wall: Normals
     far: Normals
     ends: tuple[Normals, Normals]
 
 
-class Blocks(NamedTuple):
-    """dR/dW of the scheme without reconstruction: a node's own columns and those of its neighbours."""
-
-    own: Block
-    before: Block  # along
-    after: Block
-    below: Block  # across
-    above: Block
-
-
-def grid_of(nodes: Nodes, cut: int) -> Grid:
-    """The cells around the nodes of grids whose J lies to the right of I."""
-    fine = halved(nodes)
-    here = torch.arange(nodes.shape[1], device=nodes.device)
-    twice = (here < cut) | (here >= nodes.shape[1] - cut)
-    middles_along, middles_across = dual(fine[:, 1::2], 2), dual(fine[:, :, 1::2], 1)
-    first = turned(fine[:, :, 0].diff(dim=1))  # half edges of the first line, each belongs to a node
+def build_grid(nodes: Nodes, cut: int) -> Grid:
+    """The cells around the nodes of grids whose J axis lies to the right of the I axis."""
+    fine = refine(nodes)
+    index = torch.arange(nodes.shape[1], device=nodes.device)
+    twice = (index < cut) | (index >= nodes.shape[1] - cut)
+    corners_along, corners_across = _cell_corners(fine[:, 1::2], 2), _cell_corners(fine[:, :, 1::2], 1)
+    half_edges = _right_normals(fine[:, :, 0].diff(dim=1))  # of the first line; each belongs to a node
     on_wall = ~(twice[1:] & twice[:-1]) if cut else torch.ones_like(twice[1:])
-    halves = (first * on_wall.repeat_interleave(2)[:, None]).movedim(-1, 1)
-    wall = pad(halves, (1, 1)).unflatten(-1, (-1, 2)).sum(dim=-1)
-    ends = [turned(dual(fine[:, at], 1).diff(dim=1)).movedim(-1, 1)[:, :, None] for at in (0, -1)]
+    half_edges = (half_edges * on_wall.repeat_interleave(2)[:, None]).movedim(-1, 1)
+    wall = pad(half_edges, (1, 1)).unflatten(-1, (-1, 2)).sum(dim=-1)
+    ends = [
+        _right_normals(_cell_corners(fine[:, at], 1).diff(dim=1)).movedim(-1, 1)[:, :, None] for at in (0, -1)
+    ]
     return Grid(
         twice,
-        shared(cell_areas(fine), twice),
-        _sides(nodes, -turned(middles_along.diff(dim=2)), 1, twice),
-        _sides(nodes, turned(middles_across.diff(dim=1)), 2, twice),
+        add_across_cut(_cell_areas(fine), twice),
+        _inner_faces(nodes, -_right_normals(corners_along.diff(dim=2)), 1, twice),
+        _inner_faces(nodes, _right_normals(corners_across.diff(dim=1)), 2, twice),
         -wall[..., None],
-        turned(dual(fine[:, :, -1], 1).diff(dim=1)).movedim(-1, 1)[..., None],
+        _right_normals(_cell_corners(fine[:, :, -1], 1).diff(dim=1)).movedim(-1, 1)[..., None],
         (ends[0], -ends[1]),
     )
 
 
-def halved(nodes: Nodes) -> Float64[Tensor, "B _ _ 2"]:
-    """The nodes with the middles of edges and quads between them."""
+def refine(nodes: Nodes) -> Float64[Tensor, "B _ _ 2"]:
+    """The nodes, with the middles of edges and quads between them."""
     for axis in (1, 2):
         nodes = nodes.movedim(axis, 1)
         middles = (nodes[:, 1:] + nodes[:, :-1]) / 2
-        woven = torch.stack([nodes[:, :-1], middles], dim=2).flatten(1, 2)
-        nodes = torch.cat([woven, nodes[:, -1:]], dim=1).movedim(1, axis)
+        interleaved = torch.stack([nodes[:, :-1], middles], dim=2).flatten(1, 2)
+        nodes = torch.cat([interleaved, nodes[:, -1:]], dim=1).movedim(1, axis)
     return nodes
 
 
-def dual(line: Float[Tensor, "... 2"], axis: int) -> Float[Tensor, "... 2"]:
-    """Of a halved line its middles, and its two ends."""
+def _cell_corners(line: Float[Tensor, "... 2"], axis: int) -> Float[Tensor, "... 2"]:
+    """The middles between the nodes of a refined line, and its two ends."""
     line = line.movedim(axis, 1)
     return torch.cat([line[:, :1], line[:, 1::2], line[:, -1:]], dim=1).movedim(1, axis)
 
 
-def turned(edge: Float[Tensor, "... 2"]) -> Float[Tensor, "... 2"]:
-    """Normals to the right of edges."""
-    return torch.stack([edge[..., 1], -edge[..., 0]], dim=-1)
+def _right_normals(edges: Float[Tensor, "... 2"]) -> Float[Tensor, "... 2"]:
+    return torch.stack([edges[..., 1], -edges[..., 0]], dim=-1)
 
 
 def quad_areas(nodes: Nodes) -> Float[Tensor, "B I-1 J-1"]:
-    """Half the product of the diagonals, positive where J lies to the right of I."""
+    """Half the cross product of the diagonals, positive where J lies to the right of I."""
     ax, ay = (nodes[:, 1:, 1:] - nodes[:, :-1, :-1]).unbind(-1)
     bx, by = (nodes[:, :-1, 1:] - nodes[:, 1:, :-1]).unbind(-1)
     return (ay * bx - ax * by) / 2
 
 
-def cell_areas(fine: Float64[Tensor, "B _ _ 2"]) -> Float[Tensor, "B _ _"]:
+def _cell_areas(fine: Float64[Tensor, "B _ _ 2"]) -> Float[Tensor, "B _ _"]:
     quarters = pad(quad_areas(fine), (1, 1, 1, 1))
     return quarters.unflatten(-1, (-1, 2)).unflatten(1, (-1, 2)).sum(dim=(2, 4))
 
 
-def shared(values: Float[Tensor, "... I J"], cut: Bool[Tensor, "I"]) -> Float[Tensor, "... I J"]:
-    """Values of half cells on both sides of the cut become their sum."""
+def add_across_cut(values: Float[Tensor, "... I J"], cut: Bool[Tensor, "I"]) -> Float[Tensor, "... I J"]:
+    """Replace the values of half cells on both sides of the cut by their sum, in place."""
     first = values[..., 0]
     values[..., 0] = first + torch.where(cut, first.flip(-1), 0)
     return values
 
 
-def _sides(nodes: Nodes, normal: Float[Tensor, "B _ _ 2"], axis: int, cut: Bool[Tensor, "I"]) -> Sides:
+def _inner_faces(
+    nodes: Nodes, normal: Float[Tensor, "B _ _ 2"], axis: int, cut: Bool[Tensor, "I"]
+) -> InnerFaces:
     length = nodes.diff(dim=axis).norm(dim=-1)[:, None]
-    before, after = _neighbours(length, axis + 1, cut, sign=1)
-    return Sides(normal.movedim(-1, 1), *((length / other).clamp(max=STRETCH) for other in (before, after)))
+    ratios = ((length / other).clamp(max=MAX_EDGE_RATIO) for other in _neighbours(length, axis + 1, cut, 1))
+    return InnerFaces(normal.movedim(-1, 1), *ratios)
 
 
 def _neighbours(edges: Tensor, axis: int, cut: Bool[Tensor, "I"], sign: int) -> tuple[Tensor, Tensor]:
-    """The edges before and after each edge, itself where there is none; across a cut, with that sign."""
+    """The edges before and after each edge: itself at the border, times `sign` across the cut."""
     first = edges.narrow(axis, 0, 1)
     if axis == 3:
         first = torch.where(cut[:, None], sign * first.flip(2), first)
@@ -139,37 +150,37 @@ def _neighbours(edges: Tensor, axis: int, cut: Bool[Tensor, "I"], sign: int) -> 
 
 
 def residual(grid: Grid, state: State, outside: State) -> State:
-    """What flows out of each cell: mass, momentum and energy a unit of time.
+    """Outflow of each cell: mass, momentum and energy per unit of time.
 
-    Roe's flux between states that are linear along grid lines, limited after van Albada; at the wall nothing
-    but pressure, at the far field Roe's flux against `outside`. Second order; both nodes of a pair at the cut
-    get all that leaves their cell.
+    Roe's flux between states that are linear along grid lines with van Albada's limiter; pressure alone at
+    the wall; Roe's flux against `outside` at the far field. Second order. Both nodes of a pair on the cut get
+    the whole outflow of their cell.
     """
     total = torch.zeros_like(state)
-    for axis, sides in ((2, grid.along), (3, grid.across)):
-        flux = roe(*_at_faces(state, sides, axis, grid.cut), sides.normal)
+    for axis, faces in ((2, grid.along), (3, grid.across)):
+        flux = roe(*_face_states(state, faces, axis, grid.cut), faces.normal)
         total.narrow(axis, 0, state.shape[axis] - 1).add_(flux)
         total.narrow(axis, 1, state.shape[axis] - 1).sub_(flux)
     total[..., :1] += wall_flux(state[..., :1], grid.wall)
     total[..., -1:] += roe(state[..., -1:], outside[..., -1:], grid.far)
     total[:, :, :1] += roe(state[:, :, :1], outside[:, :, :1], grid.ends[0])
     total[:, :, -1:] += roe(state[:, :, -1:], outside[:, :, -1:], grid.ends[1])
-    return shared(total, grid.cut)
+    return add_across_cut(total, grid.cut)
 
 
-def _at_faces(state: State, sides: Sides, axis: int, cut: Bool[Tensor, "I"]) -> tuple[Faces, Faces]:
-    """The state on both sides of each face between neighbours."""
+def _face_states(state: State, faces: InnerFaces, axis: int, cut: Bool[Tensor, "I"]) -> tuple[Faces, Faces]:
+    """The state on both sides of each inner face."""
     steps = state.diff(dim=axis)
     before, after = _neighbours(steps, axis, cut, sign=-1)
     nodes = state.shape[axis] - 1
-    left = state.narrow(axis, 0, nodes) + limited(before * sides.before, steps) / 2
-    right = state.narrow(axis, 1, nodes) - limited(after * sides.after, steps) / 2
+    left = state.narrow(axis, 0, nodes) + van_albada(before * faces.before, steps) / 2
+    right = state.narrow(axis, 1, nodes) - van_albada(after * faces.after, steps) / 2
     return left, right
 
 
-def limited(a: Tensor, b: Tensor) -> Tensor:
-    """Van Albada's mean: (a + b)/2 where they agree or are small, near zero where they do not."""
-    aa, bb = a * a + SMOOTH, b * b + SMOOTH
+def van_albada(a: Tensor, b: Tensor) -> Tensor:
+    """Limited mean of two differences: (a + b)/2 where they agree or are small, else near zero."""
+    aa, bb = a * a + LIMITER_FLOOR, b * b + LIMITER_FLOOR
     return (a * bb + b * aa) / (aa + bb)
 
 
@@ -181,13 +192,13 @@ def wall_flux(state: Faces, normal: Normals) -> Faces:
     return torch.stack(_wall(state.unbind(1), normal), dim=1)
 
 
-def _wall(state: Parts, normal: Normals) -> Parts:
+def _wall(state: Channels, normal: Normals) -> Channels:
     (nx, ny), p = normal.unbind(1), state[3]
     return torch.zeros_like(p), p * nx, p * ny, torch.zeros_like(p)
 
 
-def _roe(left: Parts, right: Parts, normal: Normals) -> Parts:
-    """Mean flux through a face, less half of what its waves carry at their speeds."""
+def _roe(left: Channels, right: Channels, normal: Normals) -> Channels:
+    """Roe's flux: the mean flux, less half the sum of its waves times their speeds."""
     nx, ny = normal.unbind(1)
     size = torch.sqrt(nx * nx + ny * ny)
     ex, ey = nx / size, ny / size
@@ -203,7 +214,7 @@ def _roe(left: Parts, right: Parts, normal: Normals) -> Parts:
     cc = (GAMMA - 1) * (h - half)
     c = torch.sqrt(cc)
     dn, dp = n_r - n_l, p_r - p_l
-    least = (ROUND * ROUND) * cc
+    least = (ENTROPY_FIX * ENTROPY_FIX) * cc
     slow, still, fast = (torch.sqrt(s * s + least) for s in (n - c, n, n + c))
     down, up = slow * (dp - d * c * dn) / (2 * cc), fast * (dp + d * c * dn) / (2 * cc)
     rest, slip = still * (d_r - d_l - dp / cc), still * d
@@ -221,11 +232,11 @@ def _roe(left: Parts, right: Parts, normal: Normals) -> Parts:
 
 
 def wave_speeds(grid: Grid, state: State) -> Float[Tensor, "B I J"]:
-    """The sum over a cell's inner faces of |u·n| + c|n|: what limits its step in time, times its volume."""
+    """Σ |u·n| + c|n| over the inner faces of each cell; a cell's volume over it bounds the time step."""
     density, u, v, pressure = state.unbind(1)
     total, c = torch.zeros_like(density), torch.sqrt(GAMMA * pressure / density)
-    for axis, sides in ((1, grid.along), (2, grid.across)):
-        nx, ny = sides.normal.unbind(1)
+    for axis, faces in ((1, grid.along), (2, grid.across)):
+        nx, ny = faces.normal.unbind(1)
         nodes = state.shape[axis + 1] - 1
         size = torch.sqrt(nx * nx + ny * ny)
         for start in (0, 1):
@@ -234,54 +245,55 @@ def wave_speeds(grid: Grid, state: State) -> Float[Tensor, "B I J"]:
     return total
 
 
-def blocks_of(grid: Grid, state: State, outside: State) -> Blocks:
-    """The slopes of what flows out of each cell (of half a cell at the cut) with no reconstruction."""
+def residual_jacobian(grid: Grid, state: State, outside: State) -> StencilBlocks:
+    """dR/dW of the first-order scheme, without reconstruction; of half a cell at the nodes on the cut."""
     own = state.new_zeros(*grid.volume.shape, 4, 4)
-    beside = []
-    for axis, sides in ((2, grid.along), (3, grid.across)):
+    neighbours = []
+    for axis, faces in ((2, grid.along), (3, grid.across)):
         nodes = state.shape[axis] - 1
         left, right = state.narrow(axis, 0, nodes), state.narrow(axis, 1, nodes)
-        by_left, by_right = _by_left(left, right, sides.normal), _by_right(left, right, sides.normal)
+        by_left = _roe_jacobian_left(left, right, faces.normal)
+        by_right = _roe_jacobian_right(left, right, faces.normal)
         own.narrow(axis - 1, 0, nodes).add_(by_left)
         own.narrow(axis - 1, 1, nodes).sub_(by_right)
         lower, upper = torch.zeros_like(own), torch.zeros_like(own)
         lower.narrow(axis - 1, 1, nodes).sub_(by_left)
         upper.narrow(axis - 1, 0, nodes).add_(by_right)
-        beside += [lower, upper]
-    own[:, :, :1] += _columns(lambda *parts: _wall(parts, grid.wall), state[..., :1])
-    own[:, :, -1:] += _by_left(state[..., -1:], outside[..., -1:], grid.far)
-    own[:, :1] += _by_left(state[:, :, :1], outside[:, :, :1], grid.ends[0])
-    own[:, -1:] += _by_left(state[:, :, -1:], outside[:, :, -1:], grid.ends[1])
-    return Blocks(own, *beside)
+        neighbours += [lower, upper]
+    own[:, :, :1] += _jacobian(lambda *parts: _wall(parts, grid.wall), state[..., :1])
+    own[:, :, -1:] += _roe_jacobian_left(state[..., -1:], outside[..., -1:], grid.far)
+    own[:, :1] += _roe_jacobian_left(state[:, :, :1], outside[:, :, :1], grid.ends[0])
+    own[:, -1:] += _roe_jacobian_left(state[:, :, -1:], outside[:, :, -1:], grid.ends[1])
+    return StencilBlocks(own, *neighbours)
 
 
-def _by_left(left: Faces, right: Faces, normal: Normals) -> Block:
-    return _columns(lambda *parts: _roe(parts, right.unbind(1), normal), left)
+def _roe_jacobian_left(left: Faces, right: Faces, normal: Normals) -> Block:
+    return _jacobian(lambda *parts: _roe(parts, right.unbind(1), normal), left)
 
 
-def _by_right(left: Faces, right: Faces, normal: Normals) -> Block:
-    return _columns(lambda *parts: _roe(left.unbind(1), parts, normal), right)
+def _roe_jacobian_right(left: Faces, right: Faces, normal: Normals) -> Block:
+    return _jacobian(lambda *parts: _roe(left.unbind(1), parts, normal), right)
 
 
-def _columns(flux: Callable[..., Parts], state: Faces) -> Block:
-    """The slopes of a flux as matrices, by differences."""
+def _jacobian(flux: Callable[..., Channels], state: Faces) -> Block:
+    """Derivatives of a flux by finite differences; columns belong to the channels of W."""
     parts = state.unbind(1)
-    base, found = torch.stack(flux(*parts), dim=-1), []
+    base, columns = torch.stack(flux(*parts), dim=-1), []
     for at in range(4):
-        moved = (part + STEP if at == k else part for k, part in enumerate(parts))
-        found.append((torch.stack(flux(*moved), dim=-1) - base) / STEP)
-    return torch.stack(found, dim=-1)
+        moved = (part + DIFFERENCE_STEP if at == k else part for k, part in enumerate(parts))
+        columns.append((torch.stack(flux(*moved), dim=-1) - base) / DIFFERENCE_STEP)
+    return torch.stack(columns, dim=-1)
 
 
-def conserved_by_state(state: State) -> Block:
-    """The slopes of mass, momentum and energy in a unit of volume."""
+def conserved_jacobian(state: State) -> Block:
+    """Derivatives of mass, momentum and energy per unit of volume by W."""
 
-    def conserved(d: Tensor, u: Tensor, v: Tensor, p: Tensor) -> Parts:
+    def conserved(d: Tensor, u: Tensor, v: Tensor, p: Tensor) -> Channels:
         return d, d * u, d * v, p / (GAMMA - 1) + d * (u * u + v * v) / 2
 
-    return _columns(conserved, state)
+    return _jacobian(conserved, state)
 
 
-def mach(state: State) -> Float64[Tensor, "B I J"]:
+def mach_number(state: State) -> Float64[Tensor, "B I J"]:
     density, u, v, pressure = state.unbind(1)
     return torch.sqrt((u * u + v * v) * density / (GAMMA * pressure))

@@ -1,10 +1,9 @@
 """Steady flow through a channel of any shape, many samples at once, and the recipe of the Pipe benchmark.
 
-Axes: B samples, n × m nodes along and across. Everything is float64 on the device of its input; what comes
-out for a sample does not depend on the others of its batch.
+Axes: B samples, n × m nodes along and across. Everything is float64 on the device of its input; the result
+for a sample does not depend on the others of its batch.
 """
 
-import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,37 +15,50 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from linearno.core.errors import SampleError, UserError
-from linearno.solvers.taylor_hood import Flow, Nodes, cross, mesh_on, newton_step, require_unfolded
+from linearno.solvers.redraw import Fields, solve_with_redraws
+from linearno.solvers.taylor_hood import Flow, Nodes, build_mesh, cross, newton_step, require_unfolded
 
-Given = Float[Tensor, "..."]  # from a user, who gets a line about a wrong shape
+Unchecked = Float[Tensor, "..."]  # a user's array, whose shape is checked with an error of one line
 
 VISCOSITY = 0.005
-LENGTH, SPEED = 10.0, 0.25  # of a pipe one unit wide, and at the middle of its inlet
-PIECES = 4  # of the centre line
+LENGTH = 10.0  # of a pipe one unit wide
+INLET_SPEED = 0.25  # at the middle of the inlet
+PIECES = 4  # of the spline of the centre line
 TOLERANCE = 1e-6  # on a Newton step, relative: the next one would be about its square
-MAX_STEPS = 12
+MAX_NEWTON_STEPS = 12
 MAX_DRAWS = 10
-SMALLEST = 5
-log = logging.getLogger(__name__)
+MIN_POINTS = 5  # a side
 
 
-def solve_pipe(nodes: Given, *, speed: float = SPEED, viscosity: float = VISCOSITY) -> Flow:
+def solve_pipe(nodes: Unchecked, *, speed: float = INLET_SPEED, viscosity: float = VISCOSITY) -> Flow:
     """The flow that enters along x with 4 `speed` t (1 − t), t from 0 to 1 across the inlet.
 
-    `nodes` (B, n, m, 2) are the places (x, y) of a grid that runs along the channel, then across it from
-    right to left: the inlet is its first row, the outlet its last one. Newton's method starts from this
-    profile, bent along the grid lines.
+    Newton's method starts from this profile, carried along the grid lines.
+
+    Args:
+        nodes: (B, n, m, 2), points (x, y) of a grid that runs along the channel, then across it from right to
+            left: the inlet is its first row, the outlet its last one.
+        speed: at the middle of the inlet.
+        viscosity: ν.
     """
     _require_nodes(nodes)
     return solve_flow(nodes, poiseuille(nodes.double(), speed), viscosity=viscosity)
 
 
-def solve_flow(nodes: Given, start: Given, *, viscosity: float, force: Given | None = None) -> Flow:
-    """Solve  u·∇u − ν Δu + ∇p = f,  ∇·u = 0  from `start`, whose values at the inlet and on the walls stay.
+def solve_flow(
+    nodes: Unchecked, start: Unchecked, *, viscosity: float, force: Unchecked | None = None
+) -> Flow:
+    """Solve  u·∇u − ν Δu + ∇p = f,  ∇·u = 0,  with ν ∂u/∂n = p n at the outlet.
 
-    At the outlet ν ∂u/∂n = p n. Taylor–Hood elements, quadratic and curved as their nodes are, bilinear in
-    the pressure: order 3 for the velocity and 2 for the pressure in L2; the flux through every column of
-    elements is the same to rounding. Newton's method with a direct solver.
+    Isoparametric Taylor–Hood elements, quadratic in the velocity and bilinear in the pressure: order 3 for
+    the velocity and 2 for the pressure in L2; the flux through every column of elements is the same except
+    for rounding. Newton's method with a direct solver.
+
+    Args:
+        nodes: (B, n, m, 2), as in `solve_pipe`.
+        start: first velocity (B, n, m, 2); its values at the inlet and on the walls are kept.
+        viscosity: ν.
+        force: f at the nodes (B, n, m, 2); zero by default.
     """
     _require_nodes(nodes)
     if start.shape != nodes.shape or not (viscosity > 0 and start.isfinite().all()):
@@ -62,41 +74,42 @@ def solve_flow(nodes: Given, start: Given, *, viscosity: float, force: Given | N
         nodes.double(), start.double(), viscosity, None if force is None else force.double()
     )
     if not solved.all():
-        first = int((~solved).nonzero()[0])
         raise SampleError(
-            first,
-            f"the flow did not converge in {MAX_STEPS} Newton steps with viscosity {viscosity:g}; "
+            int((~solved).nonzero()[0]),
+            f"the flow did not converge in {MAX_NEWTON_STEPS} Newton steps with viscosity {viscosity:g}; "
             "expected a slower flow, a larger viscosity or a smoother channel",
         )
     return flow
 
 
-def pipe_samples(
-    rngs: Sequence[np.random.Generator], resolution: int, device: torch.device
-) -> tuple[Float[ndarray, "B n n"], Float[ndarray, "B n n"], Float[ndarray, "B 3 n n"], Float[ndarray, "B"]]:
-    """`X`, `Y` and `Q` = (ux, uy, p) at the nodes of random pipes, and at which draw each of them was solved.
+def pipe_samples(rngs: Sequence[np.random.Generator], resolution: int, device: torch.device) -> Fields:
+    """Random pipes and the flow through them, a sample for each generator.
 
-    A sample for each generator. The pipes are drawn on the CPU. One whose flow is not found is drawn again,
-    from the same generator.
+    Pipes are drawn on the CPU. One whose flow is not found is drawn again from its generator.
+
+    Args:
+        rngs: generators of the B samples.
+        resolution: n, number of nodes a side.
+        device: that solves.
+
+    Returns:
+        `X`, `Y` (B, n, n), nodes; `Q` (B, 3, n, n), velocity and pressure; `draws` (B,), the draw that was
+        solved.
     """
     require_resolution(resolution)
-    places = np.empty((len(rngs), resolution, resolution, 2))
-    fields = np.empty((len(rngs), 3, resolution, resolution))
-    draws, left = np.zeros(len(rngs)), np.arange(len(rngs))
-    for draw in range(1, MAX_DRAWS + 1):
-        places[left] = np.stack([pipe_nodes(*draw_centre_line(rngs[i]), resolution) for i in left.tolist()])
-        nodes = torch.from_numpy(places[left]).to(device)
-        flow, solved = _newton(nodes, poiseuille(nodes, SPEED), VISCOSITY, None)
-        fields[left], draws[left] = stacked(flow).cpu().numpy(), draw
-        left = left[~solved.cpu().numpy()]
-        if not len(left):
-            return places[..., 0], places[..., 1], fields, draws
-        log.warning("no flow found for %d of %d pipes at draw %d; drawn again", len(left), len(rngs), draw)
-    raise SampleError(int(left[0]), f"no flow found for {MAX_DRAWS} random pipes one after the other")
+
+    def solve(samples: list[int]) -> tuple[Fields, Bool[ndarray, "b"]]:
+        nodes = np.stack([pipe_nodes(*draw_centre_line(rngs[i]), resolution) for i in samples])
+        on_device = torch.from_numpy(nodes).to(device)
+        flow, solved = _newton(on_device, poiseuille(on_device, INLET_SPEED), VISCOSITY, None)
+        found = {"X": nodes[..., 0], "Y": nodes[..., 1], "Q": flow_fields(flow).cpu().numpy()}
+        return found, solved.cpu().numpy()
+
+    return solve_with_redraws(rngs, solve, max_draws=MAX_DRAWS, problem="no flow found for {} pipes")
 
 
 def draw_centre_line(rng: np.random.Generator) -> tuple[Float64[ndarray, "5"], Float64[ndarray, "5"]]:
-    """Heights in [−1, 1], the first of them zero, and slopes of ±2 a piece, at the ends of four pieces."""
+    """At the ends of the pieces: heights in [−1, 1], the first one zero, and slopes of ±2 per piece."""
     heights = np.append(0.0, rng.uniform(-1, 1, PIECES))
     return heights, rng.uniform(-2, 2, PIECES + 1) / (LENGTH / PIECES)
 
@@ -104,7 +117,7 @@ def draw_centre_line(rng: np.random.Generator) -> tuple[Float64[ndarray, "5"], F
 def pipe_nodes(
     heights: Float64[ndarray, "ends"], slopes: Float64[ndarray, "ends"], resolution: int
 ) -> Float64[ndarray, "n n 2"]:
-    """A grid around the cubic Hermite spline with these heights and slopes dy/dx, half a unit up and down."""
+    """A grid from half a unit below to half a unit above the Hermite spline of these heights and slopes."""
     x = np.linspace(0, LENGTH, resolution)
     centre = CubicHermiteSpline(np.linspace(0, LENGTH, len(heights)), heights, slopes)(x)
     across = np.linspace(-0.5, 0.5, resolution)
@@ -112,14 +125,14 @@ def pipe_nodes(
 
 
 def require_resolution(resolution: int) -> None:
-    if resolution < SMALLEST or (resolution - 1) & (resolution - 2):
+    if resolution < MIN_POINTS or (resolution - 1) & (resolution - 2):
         raise UserError(
             f"resolution {resolution} does not fit; Pipe needs a power of two and one more: 5, 9, 17, … 129"
         )
 
 
 def poiseuille(nodes: Nodes, speed: float) -> Nodes:
-    """4 `speed` t (1 − t) along x at the inlet; from there with the same flux between any two grid lines."""
+    """4 `speed` t (1 − t) along x at the inlet, continued with constant flux between any two grid lines."""
     along, across = (torch.gradient(nodes, dim=axis, edge_order=2)[0] for axis in (1, 2))
     inlet = (nodes[:, 0] - nodes[:, 0, :1]).norm(dim=-1)  # distance from one wall
     t = inlet / inlet[:, -1:]
@@ -130,8 +143,8 @@ def poiseuille(nodes: Nodes, speed: float) -> Nodes:
     return velocity
 
 
-def stacked(flow: Flow) -> Float64[Tensor, "B 3 n m"]:
-    """ux, uy and p at the nodes; between corners the pressure is bilinear."""
+def flow_fields(flow: Flow) -> Float64[Tensor, "B 3 n m"]:
+    """ux, uy and p at the nodes; the pressure is interpolated bilinearly between the corners."""
     velocity, shape = flow.velocity.permute(0, 3, 1, 2), list(flow.velocity.shape[1:3])
     pressure = interpolate(flow.pressure[:, None], shape, mode="bilinear", align_corners=True)
     return torch.cat([velocity, pressure], dim=1)
@@ -140,17 +153,19 @@ def stacked(flow: Flow) -> Float64[Tensor, "B 3 n m"]:
 def _newton(
     nodes: Nodes, start: Nodes, viscosity: float, force: Nodes | None
 ) -> tuple[Flow, Bool[Tensor, "B"]]:
-    """The flows, and which of them are found. One that is found stays as it is while others go on."""
+    """The flows, and which of them converged. One that has converged is not changed while others iterate."""
     batch, n, m, _ = nodes.shape
     flow = Flow(start.clone(), start.new_zeros(batch, n // 2 + 1, m // 2 + 1))
     force = torch.zeros_like(start) if force is None else force
     active = torch.arange(batch, device=nodes.device)
-    for _ in range(MAX_STEPS):
+    for _ in range(MAX_NEWTON_STEPS):
         before = Flow(flow.velocity[active], flow.pressure[active])
-        after = newton_step(mesh_on(nodes[active]), before, viscosity=viscosity, force=force[active])
+        after = newton_step(build_mesh(nodes[active]), before, viscosity=viscosity, force=force[active])
         flow.velocity[active], flow.pressure[active] = after
         step = (after.velocity - before.velocity).flatten(1).abs().amax(dim=1)
-        active = active[~(step <= TOLERANCE * after.velocity.flatten(1).abs().amax(dim=1))]  # NaN goes on
+        active = active[
+            ~(step <= TOLERANCE * after.velocity.flatten(1).abs().amax(dim=1))
+        ]  # NaN stays active
         if not len(active):
             break
     solved = torch.ones(batch, dtype=torch.bool, device=nodes.device)
@@ -158,7 +173,7 @@ def _newton(
     return flow, solved
 
 
-def _require_nodes(nodes: Given) -> None:
+def _require_nodes(nodes: Unchecked) -> None:
     counts = [(size - 1) // 2 for size in nodes.shape[1:3]]
     fits = nodes.dim() == 4 and nodes.shape[-1] == 2 and all(size % 2 for size in nodes.shape[1:3])
     if not fits or any(count < 2 or count & (count - 1) for count in counts):
@@ -168,5 +183,5 @@ def _require_nodes(nodes: Given) -> None:
     finite = nodes.isfinite().flatten(1).all(dim=1)
     if not finite.all():
         raise SampleError(int((~finite).nonzero()[0]), "expected finite nodes, got NaN or infinity")
-    mesh_on(nodes.double())
+    build_mesh(nodes.double())
     require_unfolded(nodes.double())

@@ -1,23 +1,22 @@
-"""Elimination column by column against a dense solver, and the small inverses that it asks for."""
+"""Elimination column by column against a dense solver, and the small inverses that it needs."""
 
 import pytest
 import torch
 
-from linearno.solvers import c_grid_direct_solver as folded
-from linearno.solvers import euler
+from linearno.solvers.linalg import c_grid_elimination
 
 
 @pytest.fixture
 def small_inverse():
     pytest.importorskip("triton")
-    from linearno.solvers.batched_inverse import small_inverse
+    from linearno.solvers.linalg.batched_inverse import small_inverse
 
     return small_inverse
 
 
 @pytest.mark.parametrize("cut", [0, 2])
 def test_elimination_by_columns_agrees_with_a_dense_solver(cut, monkeypatch):
-    monkeypatch.setattr(folded, "BASE", 2)
+    monkeypatch.setattr(c_grid_elimination, "MAX_INVERTED_NODES", 2)
     torch.manual_seed(0)
     i, j = 7, 3
     parts = [torch.randn(2, i, j, 4, 4, dtype=torch.float64) for _ in range(5)]
@@ -27,8 +26,8 @@ def test_elimination_by_columns_agrees_with_a_dense_solver(cut, monkeypatch):
     matrix = torch.zeros(2, i * j, i * j, 4, 4, dtype=torch.float64)
     for a in range(i):
         for b in range(j):
-            places = ((a, b), (a - 1, b), (a + 1, b), (a, b - 1), (a, b + 1))
-            for (c, d), part in zip(places, parts, strict=True):
+            neighbours = ((a, b), (a - 1, b), (a + 1, b), (a, b - 1), (a, b + 1))
+            for (c, d), part in zip(neighbours, parts, strict=True):
                 if 0 <= c < i and 0 <= d < j:
                     matrix[:, number[a, b], number[c, d]] += part[:, a, b]
     right = torch.randn(2, i * j, 4, dtype=torch.float64)[:, number]
@@ -37,7 +36,9 @@ def test_elimination_by_columns_agrees_with_a_dense_solver(cut, monkeypatch):
     first = [int((number == at).nonzero()[0] @ torch.tensor([j, 1])) for at in used]
     solution = torch.linalg.solve(dense, right.flatten(1, 2)[:, first].flatten(1))
     spring = 1e7 * torch.eye(4, dtype=torch.float64).expand(2, i, j, 4, 4)
-    found = folded.solve(folded.factorise(euler.Blocks(*parts), spring, cut), right)
+    found = c_grid_elimination.solve(
+        c_grid_elimination.factorise(c_grid_elimination.StencilBlocks(*parts), spring, cut), right
+    )
     torch.testing.assert_close(found.flatten(1, 2)[:, first].flatten(1), solution, rtol=1e-4, atol=1e-6)
 
 

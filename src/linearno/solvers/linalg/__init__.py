@@ -1,0 +1,1 @@
+"""Direct solvers for batches of matrices on structured grids."""

@@ -1,0 +1,162 @@
+"""Block elimination for five-point stencils on C-grids, many grids at once.
+
+The grid is folded in the middle of its first axis, so that the two nodes of a pair on the cut share a column
+of the folded grid; columns are eliminated one after another. Blocks between columns couple node with node, so
+that a column costs one dense inverse. A node that is stored twice (on the cut, and in the last column, where
+the grid is folded) has half of its equation in each copy, and a stiff spring ties the copies together: the
+solution is approximate there, which is enough for a march to a steady state.
+
+Axes: B grids, I × J nodes, K = (I + 1)/2 columns, N = 2J nodes of a column, 4 unknowns of a node.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+MAX_INVERTED_NODES = 13  # of a matrix that is inverted without further division
+SPRING = 100.0  # stiffness, relative to the wave speeds at the node
+
+Block = Float[Tensor, "B I J 4 4"]  # at each node; rows are equations, columns unknowns
+Columns = Float[Tensor, "B K N 4 4"]
+Dense = Float[Tensor, "B D D"]
+
+
+class StencilBlocks(NamedTuple):
+    """A sparse matrix: the blocks of each node and of its neighbours along and across the grid."""
+
+    own: Block
+    before: Block  # along
+    after: Block
+    below: Block  # across
+    above: Block
+
+
+class Factors(NamedTuple):
+    """The factorised matrix.
+
+    Args:
+        cut: number of columns that begin with a pair.
+        inverse: (B, 4N, 4N) of each column, after the elimination of those before it.
+        lower: coupling of each column to the one before it.
+        upper: coupling of each column to the one after it.
+    """
+
+    cut: int
+    inverse: list[Dense]
+    lower: Columns
+    upper: Columns
+
+
+def factorise(blocks: StencilBlocks, spring: Block, cut: int) -> Factors:
+    """Eliminate column after column.
+
+    Args:
+        blocks: the matrix, float32 or float64.
+        spring: stiffness between the two copies of a node.
+        cut: number of pairs on the cut.
+    """
+    own, below, above, springs = (_fold(part) for part in (blocks.own, blocks.below, blocks.above, spring))
+    for part in (own, below, above):
+        part[:, -1] /= 2
+    before, after = _fold(blocks.before), _fold(blocks.after)  # swapped in the second half of the grid
+    lower = torch.stack([before[:, :, 0], after[:, :, 1]], dim=2).flatten(2, 3)
+    upper = torch.stack([after[:, :, 0], before[:, :, 1]], dim=2).flatten(2, 3)
+    batch, columns, _, rows = own.shape[:4]
+    inverses: list[Dense] = []
+    for k in range(columns):
+        pairs = rows if k == columns - 1 else int(k < cut)
+        matrix = _column_matrix(own[:, k], below[:, k], above[:, k], springs[:, k, 0, :pairs])
+        if k:
+            matrix = matrix - _triple_product(lower[:, k], inverses[-1], upper[:, k - 1])
+        inverses.append(inverse(matrix.reshape(batch, 8 * rows, 8 * rows)))
+    return Factors(cut, inverses, lower, upper)
+
+
+def solve(factors: Factors, right: Float[Tensor, "B I J 4"]) -> Float[Tensor, "B I J 4"]:
+    """The unknowns. `right` is the same at both nodes of a pair on the cut: that of their whole cell."""
+    folded = _fold(right)
+    folded[:, -1] /= 2
+    folded[:, : factors.cut, :, 0] /= 2
+    shape = folded.shape
+    folded = folded.flatten(2, 3)[..., None]
+    solutions: list[Tensor] = []
+    for k, inverted in enumerate(factors.inverse):
+        rest = folded[:, k]
+        if k:
+            rest = rest - factors.lower[:, k] @ solutions[-1].unflatten(1, (-1, 4))
+        solutions.append(inverted @ rest.flatten(1, 2))
+    for k in range(len(solutions) - 2, -1, -1):
+        coupled = factors.upper[:, k] @ solutions[k + 1].unflatten(1, (-1, 4))
+        solutions[k] = solutions[k] - factors.inverse[k] @ coupled.flatten(1, 2)
+    return average_pairs(_unfold(torch.stack(solutions, dim=1).view(shape)), factors.cut)
+
+
+def average_pairs(values: Float[Tensor, "B I J ..."], cut: int) -> Float[Tensor, "B I J ..."]:
+    """Set both nodes of each pair on the cut to their mean, in place."""
+    if cut:
+        mean = (values[:, :cut, 0] + values[:, -cut:, 0].flip(1)) / 2
+        values[:, :cut, 0], values[:, -cut:, 0] = mean, mean.flip(1)
+    return values
+
+
+def inverse(matrix: Dense) -> Dense:
+    """Recursive block inverse, mostly products of large matrices; pivots within `MAX_INVERTED_NODES` only."""
+    nodes = matrix.shape[-1] // 4
+    if nodes <= MAX_INVERTED_NODES:
+        return _small_inverse(matrix)
+    half = nodes // 2 * 4
+    upper, lower = matrix[:, :half], matrix[:, half:]
+    first, right, left = inverse(upper[..., :half]), upper[..., half:], lower[..., :half]
+    right, left = first @ right, left @ first
+    last = inverse(lower[..., half:] - lower[..., :half] @ right)
+    corner = right @ last
+    result = torch.empty_like(matrix)
+    result[:, :half, :half] = torch.baddbmm(first, corner, left)
+    result[:, :half, half:] = -corner
+    result[:, half:, :half] = -(last @ left)
+    result[:, half:, half:] = last
+    return result
+
+
+def _small_inverse(matrix: Dense) -> Dense:
+    if matrix.is_cuda and matrix.dtype == torch.float32:
+        from linearno.solvers.linalg.batched_inverse import small_inverse
+
+        return small_inverse(matrix)
+    return torch.linalg.inv_ex(matrix)[0]
+
+
+def _fold(values: Float[Tensor, "B I J ..."]) -> Float[Tensor, "B K 2 J ..."]:
+    columns = values.shape[1] // 2 + 1
+    return torch.stack([values[:, :columns], values.flip(1)[:, :columns]], dim=2)
+
+
+def _unfold(values: Float[Tensor, "B K 2 J ..."]) -> Float[Tensor, "B I J ..."]:
+    first, second = values.unbind(2)
+    middle = (first[:, -1:] + second[:, -1:]) / 2
+    return torch.cat([first[:, :-1], middle, second[:, :-1].flip(1)], dim=1)
+
+
+def _column_matrix(own: Tensor, below: Tensor, above: Tensor, spring: Tensor) -> Float[Tensor, "B N 4 N 4"]:
+    """The matrix of a column, from blocks (B, 2, J, 4, 4) of both its sides and springs (B, pairs, 4, 4)."""
+    batch, _, rows = own.shape[:3]
+    at = torch.arange(2 * rows, device=own.device).view(2, rows)
+    matrix = own.new_zeros(batch, 2 * rows, 2 * rows, 4, 4)
+    matrix[:, at.ravel(), at.ravel()] = own.flatten(1, 2)
+    matrix[:, at[:, :-1].ravel(), at[:, 1:].ravel()] = above[:, :, :-1].flatten(1, 2)
+    matrix[:, at[:, 1:].ravel(), at[:, :-1].ravel()] = below[:, :, 1:].flatten(1, 2)
+    first, second = at[:, : spring.shape[1]]
+    for node, twin in ((first, second), (second, first)):
+        matrix[:, node, node] += spring
+        matrix[:, node, twin] -= spring
+    return matrix.transpose(2, 3)
+
+
+def _triple_product(left: Tensor, middle: Dense, right: Tensor) -> Float[Tensor, "B N 4 N 4"]:
+    """left · middle · right with block-diagonal `left` and `right`, (B, N, 4, 4)."""
+    batch, nodes = left.shape[:2]
+    rows = left @ middle.view(batch, nodes, 4, 4 * nodes)
+    columns = rows.view(batch, 4 * nodes, nodes, 4).transpose(1, 2) @ right
+    return columns.transpose(1, 2).reshape(batch, nodes, 4, nodes, 4)
