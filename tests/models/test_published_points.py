@@ -8,7 +8,9 @@ import torch
 
 from linearno import from_published
 from linearno.models.mlp import MLP
+from linearno.models.pointnet import PointNet
 from linearno.nn.protocol import spec_of
+from linearno.ops.ragged import offsets_of
 from tests.models.published_case import Case
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "published" / "points"
@@ -26,14 +28,20 @@ def test_mlp():
     )
 
 
-@pytest.mark.parametrize("name", ["AirfRANS/MLP"])
+def test_pointnet_of_two_packed_clouds():
+    case = Case(FOLDER / "airfrans_pointnet.npz")
+    segments = offsets_of(case.extra["batch"].bincount().tolist())
+    case.check_published(lambda model, given: predict(model, given["x"], segments=segments), coords=2)
+
+
+@pytest.mark.parametrize("name", ["AirfRANS/MLP", "AirfRANS/PointNet", "NSL/car/PointNet"])
 def test_every_published_model_is_rebuilt_with_its_exact_parameter_count(name):
     weights = {key: torch.zeros(shape) for key, shape in SHAPES[name]["state_dict"].items()}
     model = from_published(weights, coords=2)
     assert sum(weight.numel() for weight in model.parameters()) == SHAPES[name]["params"]
 
 
-@pytest.mark.parametrize(("cls", "count"), [(MLP, 19_988)])
+@pytest.mark.parametrize(("cls", "count"), [(MLP, 19_988), (PointNet, 75_244)])
 def test_the_defaults_are_the_published_sizes(cls, count):
     model = cls(coords=2, inputs=5, outputs=4)
     assert sum(weight.numel() for weight in model.parameters()) == count

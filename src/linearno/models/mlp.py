@@ -15,10 +15,11 @@ from linearno.nn.point_operator import PointOperator
 
 def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
     """Arguments of the MLP among AirfRANS's baselines."""
-    if "nn.lins.0.weight" not in weights or "encoder.lins.0.weight" not in weights:
+    if published.form_of(weights, "nn.lins.0.weight") is None:
         return None
-    hidden = published.widths_of(weights, "nn")[1:-1]
-    return published.infer_ends(weights, hints) | {"width": hidden[0], "depth": len(hidden)}
+    latent, *hidden, _ = published.widths_of(weights, "nn")
+    settings = {"width": hidden[0], "depth": len(hidden), "latent": latent}
+    return published.infer_sizes(weights, hints) | settings | {"encoder": published.infer_encoder(weights)}
 
 
 PUBLISHED = PublishedFormat(
