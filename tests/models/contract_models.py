@@ -26,6 +26,7 @@ VARIANTS = {
     "galerkin, distances": {"unified": {"ref": 3, "place": "coords"}, "append": "coords"},
     "galerkin, original": {"form": "original"},
     "geo-fno, scattered": {"latent": 9},
+    "gnot, original": {"form": "original"},
     "linearno, grid": {"stem": "conv"},
     "lno, grid": {"trunk": "grid"},
     "lrsa, grid": {"point_mlp": "conv"},

@@ -55,10 +55,10 @@ class Case:
             grad = expected[name]
             if grad.isnan().any():
                 continue
-            compared += 1
+            compared += grad.numel()
             tolerance = GRADIENT_TOLERANCE * max(grad.abs().max(), 1e-4 * ceiling)
             assert (found - grad).abs().max() <= tolerance, name
-        assert compared == len(self.grads)
+        assert compared == sum(grad.numel() for grad in self.grads.values())
         norms = {key: torch.full_like(self.weights[key], value) for key, value in self.grad_norms.items()}
         for name, norm in rename(blank | norms).items():
             if not norm.isnan().any():

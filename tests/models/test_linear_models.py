@@ -5,12 +5,13 @@ import torch
 
 from linearno.core.errors import UserError
 from linearno.models.galerkin import GalerkinTransformer, PositionedGalerkinAttention
+from linearno.models.gnot import GNOT, CrossGNOT, ExpertMlp, GnotBlock
 from linearno.nn.latent_attention import merge_heads, split_heads
-from linearno.nn.protocol import Recomputable, capturable, fixed_grid
+from linearno.nn.protocol import Queryable, Recomputable, capturable, completes, fixed_grid
 from linearno.ops.ragged import offsets_of
 
 TINY = {"coords": 2, "inputs": 1, "outputs": 1, "width": 16, "depth": 2, "heads": 2}
-POINTWISE = [GalerkinTransformer]
+POINTWISE = [GalerkinTransformer, GNOT]
 
 
 def tiny(cls, **more):
@@ -26,7 +27,7 @@ def points(*shape):
     return torch.rand(shape, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("cls", POINTWISE)
+@pytest.mark.parametrize("cls", [*POINTWISE, CrossGNOT])
 def test_heads_that_do_not_divide_the_width_are_refused(cls):
     with pytest.raises(UserError, match="width=18 is not a multiple of heads=4; the next that is: 20"):
         cls(coords=2, inputs=1, outputs=1, width=18, heads=4)
@@ -38,6 +39,8 @@ def test_heads_that_do_not_divide_the_width_are_refused(cls):
         (GalerkinTransformer, {"form": "new"}, r"form: .*'library' or 'original'"),
         (GalerkinTransformer, {"unified": {"ref": 3}}, r"unified.place=grid needs points of a grid"),
         (GalerkinTransformer, {"append": "grid"}, r"append=grid needs points of a grid"),
+        (GNOT, {"experts": 0}, r"experts: input should be greater than 0"),
+        (CrossGNOT, {"inputs": 0}, r"CrossGNOT completes a field .* needs inputs=1 or more"),
     ],
 )
 def test_settings_that_make_no_model_are_refused_in_one_line(cls, settings, message):
@@ -110,3 +113,53 @@ def test_the_original_galerkin_attention_starts_close_to_a_hundredth_of_the_feat
     weight = model.blocks[0].attention.key.weight
     bound = 0.01 * (6 / (64 + 64)) ** 0.5
     assert (weight - 0.01 * torch.eye(64)).abs().max() <= bound
+
+
+def test_experts_are_weighted_by_their_gates():
+    torch.manual_seed(0)
+    layer = ExpertMlp(6, hidden=5, experts=3).double()
+    x = torch.randn(2, 7, 6, dtype=torch.float64)
+    gates = torch.randn(2, 7, 3, dtype=torch.float64).softmax(dim=-1)
+    inner = zip(layer.inner.weight.chunk(3), layer.inner.bias.chunk(3), strict=True)
+    outer = zip(layer.outer.weight.chunk(3, dim=1), layer.bias, strict=True)
+    experts = [
+        torch.nn.functional.gelu(x @ a.mT + shift) @ b.mT + bias
+        for (a, shift), (b, bias) in zip(inner, outer, strict=True)
+    ]
+    expected = sum(gates[..., e, None] * out for e, out in enumerate(experts))
+    torch.testing.assert_close(layer(x, gates), expected)
+
+
+def test_gates_of_gnot_see_the_position_of_the_point():
+    """Experts get the gates of their own point: softmax over the experts of a function of its coordinates."""
+    block, seen = GnotBlock(16, 2, 1, 3, coords=2), []
+    for experts in (block.cross_mlp, block.self_mlp):
+        experts.register_forward_pre_hook(lambda module, given: seen.append(given[1]))
+    p = torch.rand(1, 9, 2)
+    block(torch.randn(1, 9, 16), torch.randn(1, 4, 16), p)
+    assert torch.equal(seen[0], seen[1])
+    torch.testing.assert_close(seen[0], block.gate(p).softmax(dim=-1))
+    torch.testing.assert_close(seen[0].sum(dim=-1), torch.ones(1, 9))
+
+
+def test_the_original_gnot_is_the_completer_asked_at_its_observations():
+    completer = tiny(CrossGNOT)
+    operator = tiny(GNOT, form="original", experts=2)
+    names = {"branch.": "lift.network."}
+    weights = {
+        next((new + name.removeprefix(old) for old, new in names.items() if name.startswith(old)), name): part
+        for name, part in completer.state_dict().items()
+    }
+    operator.load_state_dict(weights)
+    coords, inputs = points(2, 9, 2), points(2, 9, 1)
+    torch.testing.assert_close(operator(coords, inputs), completer(coords, inputs))
+
+
+def test_a_completer_that_mixes_its_query_points_is_not_queried_in_parts():
+    model = tiny(CrossGNOT)
+    coords, inputs, where = points(2, 9, 2), points(2, 9, 1), points(2, 20, 2)
+    assert completes(model)
+    assert not isinstance(model, Queryable)
+    assert model(coords, inputs, points=where).shape == (2, 20, 1)
+    with pytest.raises(UserError, match="takes 1 values an observation, got 2"):
+        model(coords, points(2, 9, 2))

@@ -17,6 +17,9 @@ HINTS = {  # what shapes do not tell, by the end of a name
     "ns/Galerkin_Transformer": {"unified_pos": 8, "grid": (64, 64), "coords": 2},
     "darcy/Galerkin_Transformer": {"unified_pos": 8, "grid": (85, 85), "coords": 2},
     "pipe/Galerkin_Transformer": {"append": "coords", "coords": 2},
+    "pipe/GNOT": {"append": "coords"},
+    "GNOT": {},
+    "completer/GNOT_d96_b4_e2": {},
 }
 
 
@@ -32,13 +35,17 @@ def test_galerkin_transformer():
     Case(FOLDER / "nsl_galerkin.npz").check_published(call, heads=4, coords=2)
 
 
-@pytest.mark.parametrize("name", published("Galerkin_Transformer"))
+def test_gnot():
+    Case(FOLDER / "nsl_gnot.npz").check_published(call, heads=4)
+
+
+@pytest.mark.parametrize("name", published("Galerkin_Transformer", "GNOT", "GNOT_d96_b4_e2"))
 def test_a_published_model_is_rebuilt_with_its_exact_parameter_count(name):
     weights = {key: torch.zeros(shape) for key, shape in SHAPES[name]["state_dict"].items()}
     hints = next((HINTS[end] for end in HINTS if name.endswith(end)), {"coords": 2})
     model = from_published(weights, **hints)
     assert sum(weight.numel() for weight in model.parameters()) == SHAPES[name]["params"]
-    assert spec_of(model).sizes["coords"] == 2
+    assert spec_of(model).sizes["coords"] == (3 if "/car/" in name else 2)
 
 
 def test_hints_that_contradict_the_shapes_are_refused():

@@ -13,7 +13,7 @@ from linearno.recipes import RECIPES
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "published" / "linear"
 SHAPES = json.loads((FOLDER / "state_dicts.json").read_text())
-RECIPE = {"Galerkin_Transformer": "galerkin"}  # of the library's models
+RECIPE = {"Galerkin_Transformer": "galerkin", "GNOT": "gnot"}  # of the library's models
 BENCHMARKS = ("airfoil", "pipe", "plasticity", "ns", "darcy", "elasticity")
 NAMES = [f"{benchmark}/{model}" for benchmark in BENCHMARKS for model in RECIPE.values()]
 PUBLISHED = {
@@ -36,6 +36,13 @@ def build(recipe):
 @pytest.mark.parametrize("recipe", PUBLISHED)
 def test_a_recipe_has_the_published_number_of_parameters(recipe):
     assert sum(weight.numel() for weight in build(recipe).parameters()) == PUBLISHED[recipe]
+
+
+def test_gnot_completes_burgers_fields_with_the_sizes_whose_weights_are_known():
+    count = sum(weight.numel() for weight in build("burgers20/cross-gnot").parameters())
+    assert count == SHAPES["completer/GNOT_d96_b4_e2"]["params"]
+    training = RECIPES["burgers5/cross-gnot"]().training
+    assert (training.schedule, training.decay, training.decay_epochs) == ("step", 0.7, 50)
 
 
 @pytest.mark.parametrize("recipe", NAMES)

@@ -197,6 +197,7 @@ DATASETS.register("airfoil")(
                 summary="FLARE++: width 128, trained as FLARE; 64 slices are our setting.",
             ),
             "galerkin": library("Galerkin Transformer", mlp_ratio=1),
+            "gnot": library("GNOT", mlp_ratio=1),
             "fno": library("FNO", width=32),
             "u-fno": library("U-FNO", width=32),
             "geo-fno": geo_fno(modes=(24, 12)),

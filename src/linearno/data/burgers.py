@@ -188,6 +188,11 @@ DATASETS.register("burgers")(
                 training={"schedule": "step", "decay": 0.7, "decay_epochs": 50},
                 summary="DeepONet with a transformer branch: width 96 (our setting), trained as cross-lno.",
             ),
+            "cross-gnot": Variant(
+                training={"schedule": "step", "decay": 0.7, "decay_epochs": 50},
+                summary="GNOT that completes fields: width 96, 4 blocks, 8 heads, 2 experts (our settings), "
+                "trained as cross-lno.",
+            ),
         },
         resolution=RESOLUTION,
         layout=burgers_layout,

@@ -156,6 +156,7 @@ DATASETS.register("darcy")(
                 summary="FLARE++: width 128, trained as FLARE; 64 slices are our setting.",
             ),
             "galerkin": library("Galerkin Transformer", unified={"ref": 8}),
+            "gnot": library("GNOT", depth=3),
             "fno": library("FNO", width=128, unified={"ref": 8}),
             "u-fno": library("U-FNO", width=32, unified={"ref": 8}),
             "f-fno": f_fno("our settings"),

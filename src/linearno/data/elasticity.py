@@ -151,6 +151,7 @@ DATASETS.register("elasticity")(
                 summary="FLARE++: width 128, trained as FLARE; 64 slices are our setting.",
             ),
             "galerkin": library("Galerkin Transformer"),
+            "gnot": library("GNOT"),
             "fno": library("FNO", width=32, latent=96),
             "u-fno": library("U-FNO", width=128, latent=96),
             "geo-fno": geo_fno("Geo-FNO without a shape code", halved=50),

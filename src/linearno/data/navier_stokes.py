@@ -186,6 +186,7 @@ DATASETS.register("ns")(
                 summary="FLARE++: width 128, trained as FLARE; 64 slices are our setting.",
             ),
             "galerkin": library("Galerkin Transformer", width=256, unified={"ref": 8}),
+            "gnot": library("GNOT", depth=3),
             "fno": library("FNO", width=64),
             "u-fno": library("U-FNO", width=64, norm="instance"),
             "f-fno": f_fno("our settings"),

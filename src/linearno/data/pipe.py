@@ -186,6 +186,7 @@ DATASETS.register("pipe")(
                 summary="FLARE++: two blocks of width 128, trained as FLARE; 64 slices are our setting.",
             ),
             "galerkin": library("Galerkin Transformer", data=NEXT, append="coords"),
+            "gnot": library("GNOT", data=NEXT, append="coords"),
             "fno": library("FNO", data=NEXT, width=128, append="coords"),
             "u-fno": library("U-FNO", data=NEXT, width=128, append="coords"),
             "geo-fno": geo_fno(data=NEXT),

@@ -251,6 +251,7 @@ DATASETS.register("plasticity")(
                 summary="Transolver with one update for all frames of a batch: not the published loop.",
             ),
             "galerkin": library("Galerkin Transformer", mlp_ratio=1, time=True),
+            "gnot": library("GNOT", mlp_ratio=1, time=True),
             "fno": library("FNO", width=128, time=True),
             "u-fno": library("U-FNO", width=128, norm="instance", time=True),
             "f-fno": f_fno("our settings", time=True, append="grid"),

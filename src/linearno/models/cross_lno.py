@@ -17,7 +17,7 @@ from linearno.nn.observations import Observed, Output, Points, Values, join_obse
 
 def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
     """Arguments of a published completer; shapes determine all but the heads."""
-    if "trunk_mlp.input.weight" not in weights:
+    if "trunk_mlp.input.weight" not in weights or "attn_blocks.0.ln5.weight" in weights:
         return None
     coords, features = (weights[f"{part}_mlp.input.weight"].shape[1] for part in ("trunk", "branch"))
     own = {"coords": coords, "inputs": features - coords}

@@ -93,10 +93,14 @@ class PointOperator(nn.Module):
             h = h + self.time(time)
         mask = None if padding is None else padding.mask
         extra = tuple(part for part in (weights, positions) if part is not None)
-        for block in self.blocks:
-            h = self._run_block(block, h, mask, *extra)
-        out = self.head(h)
+        out = self.head(self._run_blocks(h, mask, *extra))
         return out if padding is None else padding.unpad(out)
+
+    def _run_blocks(self, h: Tensor, *extra: Tensor | None) -> Tensor:
+        """The features for the head, from the lifted ones."""
+        for block in self.blocks:
+            h = self._run_block(block, h, *extra)
+        return h
 
     def _run_block(self, block: nn.Module, *args: Tensor | None) -> Tensor:
         if not (self.recompute and torch.is_grad_enabled()):
