@@ -18,6 +18,9 @@ HINTS = {  # what shapes do not tell, by the end of a name
     "darcy/Galerkin_Transformer": {"unified_pos": 8, "grid": (85, 85), "coords": 2},
     "pipe/Galerkin_Transformer": {"append": "coords", "coords": 2},
     "pipe/GNOT": {"append": "coords"},
+    "darcy/Factformer": {"unified_pos": 8, "grid": (85, 85), "coords": 2},
+    "airfoil/Factformer": {"grid": (221, 51), "coords": 2},
+    "plasticity/Factformer": {"append": "coords", "grid": (129, 129), "coords": 2},  # the script trains Pipe
     "GNOT": {},
     "completer/GNOT_d96_b4_e2": {},
 }
@@ -39,7 +42,11 @@ def test_gnot():
     Case(FOLDER / "nsl_gnot.npz").check_published(call, heads=4)
 
 
-@pytest.mark.parametrize("name", published("Galerkin_Transformer", "GNOT", "GNOT_d96_b4_e2"))
+def test_factformer():
+    Case(FOLDER / "nsl_factformer.npz").check_published(call, grid=(9, 8))
+
+
+@pytest.mark.parametrize("name", published("Galerkin_Transformer", "GNOT", "GNOT_d96_b4_e2", "Factformer"))
 def test_a_published_model_is_rebuilt_with_its_exact_parameter_count(name):
     weights = {key: torch.zeros(shape) for key, shape in SHAPES[name]["state_dict"].items()}
     hints = next((HINTS[end] for end in HINTS if name.endswith(end)), {"coords": 2})

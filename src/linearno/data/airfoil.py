@@ -198,6 +198,7 @@ DATASETS.register("airfoil")(
             ),
             "galerkin": library("Galerkin Transformer", mlp_ratio=1),
             "gnot": library("GNOT", mlp_ratio=1),
+            "factformer": library("FactFormer", width=32, mlp_ratio=1),
             "fno": library("FNO", width=32),
             "u-fno": library("U-FNO", width=32),
             "geo-fno": geo_fno(modes=(24, 12)),

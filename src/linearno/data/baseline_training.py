@@ -63,11 +63,24 @@ F_FNO_SIMPLIFIED: dict[str, Any] = {
 
 
 def library(
-    title: str, *, model: str | None = None, data: Mapping[str, Any] | None = None, **settings: Any
+    title: str,
+    *,
+    model: str | None = None,
+    data: Mapping[str, Any] | None = None,
+    note: str = "",
+    **settings: Any,
 ) -> Variant:
-    """A model with settings of the Neural-Solver-Library (https://github.com/thuml/Neural-Solver-Library)."""
+    """A model with settings of the Neural-Solver-Library (https://github.com/thuml/Neural-Solver-Library).
+
+    Args:
+        title: the model in words.
+        model: its registered name, if the recipe has another one.
+        data: changes to the benchmark's data.
+        note: where the settings of the model differ from the library's, such as " with our sizes".
+        **settings: of the model.
+    """
     training = "AdamW, one-cycle to 1e-3, weight decay 1e-5, unclipped; our batch"
-    summary = f"{title} of the Neural-Solver-Library: {training}."
+    summary = f"{title} of the Neural-Solver-Library{note}: {training}."
     return Variant(settings, model, LIBRARY_TRAINING, data or {}, summary=summary)
 
 
