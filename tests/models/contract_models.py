@@ -99,6 +99,7 @@ def question(
         "mass": rand(samples, given, 1),
         "edges": torch.arange(samples * given).repeat(2, 1),
         "surface": rand(samples, given) < 0.5,
+        "positions": rand(samples, given, 2),
     }
     more = {need: known[need] for need in needs_of(model) or () if need != "grid"}
     return (rand(samples, given, 2), rand(samples, given, spec_of(model).sizes["inputs"])), more
@@ -110,7 +111,11 @@ def _needs(case: str) -> tuple[str, ...]:
 
 def _data_spec(case: str, grid: tuple[int, int]) -> FieldSpec:
     needs = _needs(case)
-    aux = {need: AUX_KINDS.get(need, "point") for need in needs if need not in ("grid", "points", "surface")}
+    aux = {
+        need: AUX_KINDS.get(need, "point")
+        for need in needs
+        if need not in ("grid", "points", "positions", "surface")
+    }
     inputs = () if "points" in needs else ("a",)
     return FieldSpec(
         coords=("x", "y"),

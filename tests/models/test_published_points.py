@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from linearno import from_published
+from linearno.models.graphsage import GraphSAGE
 from linearno.models.mlp import MLP
 from linearno.models.pointnet import PointNet
 from linearno.nn.protocol import spec_of
@@ -34,14 +35,23 @@ def test_pointnet_of_two_packed_clouds():
     case.check_published(lambda model, given: predict(model, given["x"], segments=segments), coords=2)
 
 
-@pytest.mark.parametrize("name", ["AirfRANS/MLP", "AirfRANS/PointNet", "NSL/car/PointNet"])
+def test_graphsage_with_the_stored_edges():
+    case = Case(FOLDER / "airfrans_graphsage.npz")
+    edges = case.extra["edge_index"]
+    case.check_published(lambda model, given: predict(model, given["x"], edges=edges), coords=2, graph="data")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["AirfRANS/MLP", "AirfRANS/GraphSAGE", "AirfRANS/PointNet", "NSL/car/GraphSAGE", "NSL/car/PointNet"],
+)
 def test_every_published_model_is_rebuilt_with_its_exact_parameter_count(name):
     weights = {key: torch.zeros(shape) for key, shape in SHAPES[name]["state_dict"].items()}
     model = from_published(weights, coords=2)
     assert sum(weight.numel() for weight in model.parameters()) == SHAPES[name]["params"]
 
 
-@pytest.mark.parametrize(("cls", "count"), [(MLP, 19_988), (PointNet, 75_244)])
+@pytest.mark.parametrize(("cls", "count"), [(MLP, 19_988), (GraphSAGE, 29_204), (PointNet, 75_244)])
 def test_the_defaults_are_the_published_sizes(cls, count):
     model = cls(coords=2, inputs=5, outputs=4)
     assert sum(weight.numel() for weight in model.parameters()) == count

@@ -12,6 +12,10 @@ Weights = Mapping[str, Tensor]
 Form = Literal["original", "simplified"]  # AirfRANS's, and that of the Neural-Solver-Library
 ACTIVATIONS: dict[Form, Activation] = {"original": "relu", "simplified": "gelu"}
 HINTS = ("coords",)
+GRAPHS: dict[Form, dict[str, float]] = {  # of AirfRANS and of ShapeNet-Car, in metres
+    "original": {"radius": 0.05, "neighbours": 64},
+    "simplified": {"radius": 0.2, "neighbours": 32},
+}
 NAMES = [
     (r"\.lins\.(\d+)\.", r".layers.\1."),
     (r"\.linear_pre\.0\.", ".layers.0."),
@@ -19,6 +23,7 @@ NAMES = [
     (r"^encoder\.", "lift."),
     (r"^decoder\.", "head."),
 ]
+SAGE_NAMES = [(r"\.lin_l\.", ".neighbours."), (r"\.lin_r\.", ".own.")]  # of PyTorch Geometric's SAGEConv
 
 
 def form_of(weights: Weights, own: str) -> Form | None:

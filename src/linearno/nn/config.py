@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import PositiveInt, field_validator
+from pydantic import PositiveFloat, PositiveInt, field_validator
 
 from linearno.core.config import Config
 
@@ -27,3 +27,22 @@ class ReferenceDistances(Config):
     ref: PositiveInt
     place: Literal["grid", "coords", "positions"] = "grid"
     box: tuple[tuple[float, float], ...] | None = None
+
+
+class NeighbourGraph(Config):
+    """Edges to each point from the points near it, in unscaled coordinates.
+
+    The default is our setting: it needs no length of the data, and on a square grid 25 points are the 5 × 5
+    block around a point.
+
+    Args:
+        radius: length of the longest edge; None: any, so that `neighbours` alone decides.
+        neighbours: most edges to a point, from the nearest points; the first is from the point itself.
+    """
+
+    radius: PositiveFloat | None = None
+    neighbours: PositiveInt = 25
+
+
+GraphSource = NeighbourGraph | Literal["data"]  # how edges are found, or that the data have them
+NEAREST = NeighbourGraph()

@@ -16,7 +16,8 @@ class Padding:
     """Converts points packed one mesh after another, (1, T, C), to a padded batch (S, L, C) and back.
 
     A padded entry repeats the last point of its mesh, so that every value is finite; `mask` excludes it from
-    sums over the points. The cost is that of S meshes of the largest size.
+    sums over the points. `rows` are the entries (T,) of the points in the flattened padded batch. The cost is
+    that of S meshes of the largest size.
 
     Args:
         segments: offsets (S + 1,) of the meshes, on the host.
@@ -34,14 +35,14 @@ class Padding:
         mask = entries < sizes[:, None]
         target = mask.flatten().nonzero().flatten()
         self._source: Int64[Tensor, "S L"] = source.to(device, non_blocking=True)
-        self._target: Int64[Tensor, T] = target.to(device, non_blocking=True)
+        self.rows: Int64[Tensor, T] = target.to(device, non_blocking=True)
         self.mask = mask.to(device, non_blocking=True)
 
     def pad(self, x: Float[Tensor, "1 T C"]) -> Float[Tensor, "S L C"]:
         return x[0][self._source]
 
     def unpad(self, x: Float[Tensor, "S L C"]) -> Float[Tensor, "1 T C"]:
-        return x.flatten(0, 1)[self._target][None]
+        return x.flatten(0, 1)[self.rows][None]
 
 
 def padding_of(segments: Segments | None, coords: Float[Tensor, "B N X"]) -> Padding | None:

@@ -4,6 +4,7 @@ Axes: B batch, N points, X coordinates, C channels, W width.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -77,8 +78,12 @@ class PointOperator(nn.Module):
         shift: Float[Tensor, "S 1 W"] | Float[Tensor, "W"] | None = None,
         weights: Float[Tensor, "B N"] | None = None,
         positions: Coords | None = None,
+        more: tuple[Any, ...] = (),
     ) -> Output:
-        """`forward`, with a `shift` of the lifted features; blocks also get `weights` and `positions`."""
+        """`forward`, with a `shift` of the lifted features.
+
+        Blocks also get `weights` and `positions` where given, and `more`.
+        """
         z = join_features(coords, inputs, self.features)
         padding = padding_of(segments, coords)
         if padding is not None:
@@ -92,17 +97,17 @@ class PointOperator(nn.Module):
         if self.time is not None and time is not None:
             h = h + self.time(time)
         mask = None if padding is None else padding.mask
-        extra = tuple(part for part in (weights, positions) if part is not None)
+        extra = (*(part for part in (weights, positions) if part is not None), *more)
         out = self.head(self._run_blocks(h, mask, *extra))
         return out if padding is None else padding.unpad(out)
 
-    def _run_blocks(self, h: Tensor, *extra: Tensor | None) -> Tensor:
+    def _run_blocks(self, h: Tensor, *extra: Any) -> Tensor:
         """The features for the head, from the lifted ones."""
         for block in self.blocks:
             h = self._run_block(block, h, *extra)
         return h
 
-    def _run_block(self, block: nn.Module, *args: Tensor | None) -> Tensor:
+    def _run_block(self, block: nn.Module, *args: Any) -> Tensor:
         if not (self.recompute and torch.is_grad_enabled()):
             return block(*args)
         return checkpoint(block, *args, use_reentrant=False, preserve_rng_state=self.stochastic)

@@ -64,6 +64,15 @@ def model_name(model: nn.Module) -> str:
     return type(model).__name__ if spec is None else spec.config.name
 
 
+def setting_instead(model: nn.Module, need: str) -> str:
+    """What to set if the data do not have what the model needs, as the end of an error; "" if nothing helps.
+
+    A model says so in an attribute `setting_instead`, a dictionary by need.
+    """
+    found = getattr(model, "setting_instead", {}).get(need)
+    return "" if found is None else f"; {found}"
+
+
 def takes_segments(model: nn.Module) -> bool:
     """Whether `forward` takes meshes of different sizes packed one after another."""
     return "segments" in signature(model.forward).parameters

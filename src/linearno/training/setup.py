@@ -19,6 +19,7 @@ from linearno.nn.protocol import (
     grid_free_settings,
     model_name,
     needs_of,
+    setting_instead,
     takes_segments,
 )
 from linearno.ops import backend
@@ -95,7 +96,10 @@ def _require_needs(setup: TrainingSetup) -> None:
     provided |= {GRID_NEED} if fixed_grid(model) is not None else set()
     if missing := [need for need in needs if need not in provided]:
         there = ", ".join(sorted(provided - {"positions"})) or "nothing beyond coordinates and fields"
-        raise UserError(f"model {name!r} needs {missing[0]}, which the data do not have; there is {there}")
+        raise UserError(
+            f"model {name!r} needs {missing[0]}, which the data do not have; there is {there}"
+            f"{setting_instead(model, missing[0])}"
+        )
     if extra := set(task.provides) - set(needs):
         raise UserError(
             f"task={task.name} gives the model {extra.pop()!r}, which model {name!r} does not take; "
