@@ -11,7 +11,7 @@ from linearno.nn.config import NeighbourGraph
 from linearno.nn.graph import nearest_graph
 from linearno.ops.ragged import offsets_of
 
-NAMES = ["graphsage"]
+NAMES = ["graphsage", "meshgraphnet"]
 SIZES = [12, 7, 16]
 SPEC = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",), aux={"edges": "edge"})
 NEAR = NeighbourGraph(neighbours=4)

@@ -5,8 +5,9 @@ import torch
 
 from linearno.core.errors import UserError
 from linearno.nn.config import NeighbourGraph
-from linearno.nn.graph import connect, graph_of_edges
+from linearno.nn.graph import connect, graph_of_edges, nearest_graph
 from linearno.nn.graph_operator import SageLayer
+from linearno.nn.message_passing import EdgeMlp, edge_features
 from linearno.nn.padding import Padding
 from linearno.ops.ragged import offsets_of
 
@@ -104,3 +105,25 @@ def test_edges_that_do_not_fit_are_refused(edges):
         connect(NeighbourGraph(), positions, edges)
     with pytest.raises(UserError, match="name point 30 of a batch of 18"):
         connect("data", positions, torch.tensor([[0, 30], [1, 2]]))
+
+
+def test_the_network_of_an_edge_sees_edge_source_and_target(edges, features):
+    """The first map, applied to the points before they are gathered, is that of the joined features."""
+    graph = graph_of_edges(edges, SAMPLES, POINTS)
+    network = EdgeMlp(CHANNELS, hidden_layers=1).double()
+    e = torch.randn(*graph.rows.shape, CHANNELS, dtype=torch.float64)
+    target = features.unsqueeze(2).expand_as(e)
+    joined = torch.cat([e, graph.sources(features), target], dim=-1)
+    check_equal(network(e, features, graph), network.norm(network.mlp(joined)), features)
+
+
+def test_edge_features_do_not_depend_on_the_unit_of_length():
+    """Also of a sample whose only edge has no length, and of one beside it."""
+    positions = torch.rand(2, POINTS, 2, dtype=torch.float64)
+    positions[1] = positions[1, 0]
+    graph = nearest_graph(positions, positions, NeighbourGraph(neighbours=4))
+    found = edge_features(positions, graph)
+    torch.testing.assert_close(edge_features(1000 * positions, graph), found)
+    torch.testing.assert_close(found[0, ..., 2].mean().item(), 1.0)
+    torch.testing.assert_close(found[..., :2].norm(dim=-1), found[..., 2])
+    assert not found[1].any()

@@ -92,15 +92,21 @@ def graph_of_edges(edges: Edges, samples: int, points: int) -> Graph:
     rows = samples * points
     if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= rows):
         raise UserError(f"edges name point {int(edges.max())} of a batch of {rows}; count from 0")
-    targets, order = edges[1].sort(stable=True)
-    degrees = torch.bincount(targets, minlength=rows)
+    degrees = torch.bincount(edges[1], minlength=rows)
     width = max(1, int(degrees.max()))
-    first = degrees.cumsum(0) - degrees
-    position = torch.arange(len(targets), device=edges.device) - first[targets]
     table = edges.new_zeros(rows, width)
-    table[targets, position] = edges[0][order]
+    table[edges[1], edge_slots(edges[1], degrees)] = edges[0]
     exists = torch.arange(width, device=edges.device) < degrees[:, None]
     return Graph(table.unflatten(0, (samples, points)), exists.unflatten(0, (samples, points)))
+
+
+def edge_slots(targets: Int64[Tensor, "E"], degrees: Int64[Tensor, "R"]) -> Int64[Tensor, "E"]:
+    """The column of each edge in the table: its number among the edges of its target, in the given order."""
+    order = targets.argsort(stable=True)
+    first = degrees.cumsum(0) - degrees
+    slots = torch.empty_like(targets)
+    slots[order] = torch.arange(len(targets), device=targets.device) - first[targets[order]]
+    return slots
 
 
 def connect(
@@ -120,8 +126,11 @@ def connect(
     if source != "data" and edges is not None:
         raise UserError('this model finds its edges itself: leave edges out, or build it with graph="data"')
     if source != "data":
-        positions = positions if padding is None else padding.pad(positions)
-        return nearest_graph(positions, positions, source, None if padding is None else padding.mask)
+        if padding is None:
+            return nearest_graph(positions, positions, source)
+        positions = padding.pad(positions)
+        rows, exists = nearest_graph(positions, positions, source, padding.mask)
+        return Graph(rows, exists & padding.mask.unsqueeze(-1))
     if edges is None:
         raise UserError("this model takes edges (2, E): give edges=…, or build it with a graph of neighbours")
     if padding is not None:

@@ -25,13 +25,15 @@ def graph_needs(settings: Any) -> tuple[str, ...]:
 class GraphOperator(PointOperator):
     """head(blocks(lift([x, a]) + E(t))) with blocks that see the graph of the points.
 
-    Each block maps features (B, N, W), a mask (B, N) of padded points or None, and the `Graph`, to features.
+    Each block maps features (B, N, W), a mask (B, N) of padded points or None, the scaled coordinates if it
+    `sees_coords`, and the `Graph`, to features.
 
     Args:
         graph: how edges are found in unscaled coordinates; "data": they come with the data.
         **parts: of a `PointOperator`.
     """
 
+    sees_coords: ClassVar[bool] = False
     setting_instead: ClassVar[dict[str, str]] = {
         "edges": "without model.graph=data the model finds edges between near points"
     }
@@ -67,7 +69,8 @@ class GraphOperator(PointOperator):
         """
         padding = padding_of(segments, coords)
         graph = connect(self.graph, coords if positions is None else positions, edges, padding)
-        return self.apply_blocks(coords, inputs, time=time, segments=segments, more=(graph,))
+        own = coords if self.sees_coords else None
+        return self.apply_blocks(coords, inputs, time=time, segments=segments, positions=own, more=(graph,))
 
 
 class SageLayer(nn.Module):

@@ -107,7 +107,7 @@ class PointOperator(nn.Module):
             h = self._run_block(block, h, *extra)
         return h
 
-    def _run_block(self, block: nn.Module, *args: Any) -> Tensor:
+    def _run_block(self, block: nn.Module, *args: Any) -> Any:
         if not (self.recompute and torch.is_grad_enabled()):
             return block(*args)
         return checkpoint(block, *args, use_reentrant=False, preserve_rng_state=self.stochastic)
