@@ -18,6 +18,7 @@ GRID = (18, 4)  # U-Nets need more than 16 points along an axis
 POINTS = prod(GRID)
 TINY = {  # a model gets those that it has
     **{"width": 16, "depth": 1, "heads": 2, "slices": 6, "modes": 2},
+    **{"landmarks": 8, "eigenfunctions": 3},
     **{"unets": 1, "key_layers": 1, "mlp_layers": 1, "head_layers": 1},
 }
 OWN_SETTINGS: dict[str, dict] = {}  # further settings of a case
@@ -31,6 +32,8 @@ VARIANTS = {
     "lno, grid": {"trunk": "grid"},
     "lrsa, grid": {"point_mlp": "conv"},
     "lrsa, mass": {"mass": True, "gated": True, "bias": "all"},
+    "ono, linear": {"attention": "efficient"},
+    "ono, original": {"form": "original", "attention": "normalised"},
 }
 CASES = [name for name in MODELS if MODELS[name].cls.__module__.startswith("linearno.")] + [*VARIANTS]
 SCATTERED = {"fno, latent", "geo-fno, scattered"}  # cases whose data have no grid

@@ -28,6 +28,7 @@ from tests.models.contract_models import (
 
 EXEMPT = {  # (property, case): why this model does not have it
     ("cost", "factformer"): "a kernel along an axis is quadratic in the points of that axis",
+    ("order", "ono"): "landmarks are means over points that follow each other",
     ("export", "lrsa, mass"): "exported files take no auxiliary fields",
 }
 TRAINING = {"epochs": 2, "batch": 2, "device": "cpu", "lr": 1e-2, "clip": None}

@@ -21,6 +21,7 @@ HINTS = {  # what shapes do not tell, by the end of a name
     "darcy/Factformer": {"unified_pos": 8, "grid": (85, 85), "coords": 2},
     "airfoil/Factformer": {"grid": (221, 51), "coords": 2},
     "plasticity/Factformer": {"append": "coords", "grid": (129, 129), "coords": 2},  # the script trains Pipe
+    "pipe/ONO": {"append": "coords", "coords": 2},
     "GNOT": {},
     "completer/GNOT_d96_b4_e2": {},
 }
@@ -46,7 +47,30 @@ def test_factformer():
     Case(FOLDER / "nsl_factformer.npz").check_published(call, grid=(9, 8))
 
 
-@pytest.mark.parametrize("name", published("Galerkin_Transformer", "GNOT", "GNOT_d96_b4_e2", "Factformer"))
+def test_ono_in_training():
+    """The published gradients flow through the covariance of the batch."""
+    case = Case(FOLDER / "nsl_ono.npz")
+
+    def parameters(weights):
+        return dict(from_published(weights, heads=4, coords=2).named_parameters())
+
+    case.check(from_published(case.weights, heads=4, coords=2).train(), call, parameters)
+
+
+def test_ono_in_evaluation_has_the_published_running_covariance():
+    """The stored one is that of the stored batch, which came first: evaluation gives what training gave."""
+    case = Case(FOLDER / "nsl_ono.npz")
+    model = from_published(case.weights, heads=4, coords=2).eval()
+    for block, covariance in zip(
+        model.blocks, (case.weights[f"blocks.{i}.feature_cov"] for i in range(2)), strict=True
+    ):
+        assert torch.equal(block.whitening.covariance, covariance)
+    torch.testing.assert_close(call(model, case.inputs), case.out, rtol=0, atol=2e-5 * case.out.abs().max())
+
+
+@pytest.mark.parametrize(
+    "name", published("Galerkin_Transformer", "GNOT", "GNOT_d96_b4_e2", "Factformer", "ONO")
+)
 def test_a_published_model_is_rebuilt_with_its_exact_parameter_count(name):
     weights = {key: torch.zeros(shape) for key, shape in SHAPES[name]["state_dict"].items()}
     hints = next((HINTS[end] for end in HINTS if name.endswith(end)), {"coords": 2})

@@ -18,6 +18,7 @@ RECIPE = {  # of the library's models
     "Galerkin_Transformer": "galerkin",
     "GNOT": "gnot",
     "Factformer": "factformer",
+    "ONO": "ono",
 }
 BENCHMARKS = ("airfoil", "pipe", "plasticity", "ns", "darcy", "elasticity")
 NO_GRID = {"elasticity/factformer"}

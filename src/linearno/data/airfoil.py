@@ -199,6 +199,9 @@ DATASETS.register("airfoil")(
             "galerkin": library("Galerkin Transformer", mlp_ratio=1),
             "gnot": library("GNOT", mlp_ratio=1),
             "factformer": library("FactFormer", width=32, mlp_ratio=1),
+            "ono": library(
+                "ONO", note=" with depth and eigenfunctions of its authors", depth=6, eigenfunctions=8
+            ),
             "fno": library("FNO", width=32),
             "u-fno": library("U-FNO", width=32),
             "geo-fno": geo_fno(modes=(24, 12)),

@@ -158,6 +158,7 @@ DATASETS.register("darcy")(
             "galerkin": library("Galerkin Transformer", unified={"ref": 8}),
             "gnot": library("GNOT", depth=3),
             "factformer": library("FactFormer", unified={"ref": 8}),
+            "ono": library("ONO", depth=10, eigenfunctions=32),
             "fno": library("FNO", width=128, unified={"ref": 8}),
             "u-fno": library("U-FNO", width=32, unified={"ref": 8}),
             "f-fno": f_fno("our settings"),

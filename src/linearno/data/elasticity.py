@@ -152,6 +152,7 @@ DATASETS.register("elasticity")(
             ),
             "galerkin": library("Galerkin Transformer"),
             "gnot": library("GNOT"),
+            "ono": library("ONO", note=" with depth and eigenfunctions of its authors", eigenfunctions=8),
             "fno": library("FNO", width=32, latent=96),
             "u-fno": library("U-FNO", width=128, latent=96),
             "geo-fno": geo_fno("Geo-FNO without a shape code", halved=50),

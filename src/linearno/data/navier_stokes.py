@@ -188,6 +188,7 @@ DATASETS.register("ns")(
             "galerkin": library("Galerkin Transformer", width=256, unified={"ref": 8}),
             "gnot": library("GNOT", depth=3),
             "factformer": library("FactFormer", note=" with our sizes"),
+            "ono": library("ONO", mlp_ratio=1, attention="efficient"),
             "fno": library("FNO", width=64),
             "u-fno": library("U-FNO", width=64, norm="instance"),
             "f-fno": f_fno("our settings"),

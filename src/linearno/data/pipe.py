@@ -188,6 +188,7 @@ DATASETS.register("pipe")(
             "galerkin": library("Galerkin Transformer", data=NEXT, append="coords"),
             "gnot": library("GNOT", data=NEXT, append="coords"),
             "factformer": library("FactFormer", data=NEXT, append="coords"),
+            "ono": library("ONO", data=NEXT, eigenfunctions=8, append="coords"),
             "fno": library("FNO", data=NEXT, width=128, append="coords"),
             "u-fno": library("U-FNO", data=NEXT, width=128, append="coords"),
             "geo-fno": geo_fno(data=NEXT),

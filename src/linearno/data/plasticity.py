@@ -253,6 +253,7 @@ DATASETS.register("plasticity")(
             "galerkin": library("Galerkin Transformer", mlp_ratio=1, time=True),
             "gnot": library("GNOT", mlp_ratio=1, time=True),
             "factformer": library("FactFormer", note=" with our sizes", time=True),
+            "ono": library("ONO", width=32, mlp_ratio=1, eigenfunctions=8, time=True),
             "fno": library("FNO", width=128, time=True),
             "u-fno": library("U-FNO", width=128, norm="instance", time=True),
             "f-fno": f_fno("our settings", time=True, append="grid"),
