@@ -69,7 +69,7 @@ def _step_title(name: str, step: Record) -> str:
 
 
 def _rivals(step: Record) -> list[str]:
-    """The best compiled write-up and the eager one in fp32, each with its time over ours."""
+    """The best compiled plain implementation and the eager one in fp32, each with its time relative to ours."""
     compiled = [time for name, time in step.against.items() if "compiled" in name]
     times = min(compiled, default=None), step.against.get("plain, fp32")
     return ["" if time is None else f"{time:.3g} ms ({time / step.value:.2g}×)" for time in times]
@@ -109,7 +109,7 @@ def demo_table(runs: Records) -> str:
             [model, f"{facts['parameters']:,}", f"{run.value:.4f}", f"{facts['seconds']['train']:.0f} s"]
         )
     first = next(iter(runs.values()))
-    rows.append(["the mean field", "0", f"{first.details['mean_field']['relative_l2']:.4f}", ""])
+    rows.append(["mean field", "0", f"{first.details['mean_field']['relative_l2']:.4f}", ""])
     note = (
         f"`linearno demo`: Darcy flow, {first.details['samples']} unseen samples of 29×29 points, "
         f"seed {first.seed}, {first.details['device']}, {first.machine}, commit {short_commit(first)}.\n"
@@ -140,4 +140,4 @@ def summary_table(records: Records) -> str:
         changed = "".join(f", {name}={value}" for name, value in record.details.get("changed", {}).items())
         what = f"test {record.unit}, {key}{changed}, {record.epochs} epochs{source}"
         rows.append([what, f"{record.value:.4f}", other, machine_and_commit(record)])
-    return markdown_table(["", "linearno", "best of the others", "from"], rows)
+    return markdown_table(["", "linearno", "best other", "from"], rows)

@@ -33,12 +33,12 @@ def _time(record: Record) -> str:
     facts = record.details
     if "encode" in facts:
         encode, query = (statistics.median(facts[name]["seconds"]) for name in ("encode", "query"))
-        return f"{query:.3g} s, {100 * record.value:.2g} % of the {encode:.3g} s that the mesh took"
+        return f"{query:.3g} s, {100 * record.value:.2g} % of the {encode:.3g} s for encoding the mesh"
     seconds = f"{statistics.median(facts['seconds']):.3g} s"
     if "us_a_point" not in facts:
         return seconds
     each = facts["us_a_point"]
-    return f"{seconds}: {each['here']:.3g} µs a point, {each['at_few']:.3g} at {each['few']:,} points"
+    return f"{seconds}: {each['here']:.3g} µs per point ({each['at_few']:.3g} at {each['few']:,} points)"
 
 
 @table("growth", "scale/growth", command="python -m benchmarks scale --what growth --out results")
@@ -53,15 +53,15 @@ def _growth(record: Record) -> str:
         taken = "" if row["bytes"] is None else format_bytes(row["bytes"])
         each = f"{1e6 * median / row['points']:.3g}"
         rows.append([f"{row['points']:,}", f"{median:.3g}", each, taken, row["keep"], f"{row['chunk']:,}"])
-    head = ["points", "s", "µs a point", "memory", "features kept", "points at a time"]
+    head = ["points", "s", "µs per point", "memory", "features in", "chunk"]
     fits = f"time as N^{facts['exponents']['time']:.2f}"
     if memory := facts.get("memory"):
         fits += (
-            f", memory as {format_bytes(memory['fixed'])} for a chunk and {memory['a_point']:.0f} bytes "
-            f"a point, the second part as N^{facts['exponents']['memory']:.2f}"
+            f", memory as {format_bytes(memory['fixed'])} per chunk and {memory['a_point']:.0f} bytes "
+            f"per point, the second part as N^{facts['exponents']['memory']:.2f}"
         )
     if (first := facts.get("fitted_from", 0)) > facts["rows"][0]["points"]:
-        fits += f", from {first:,} points on: smaller meshes are one chunk"
+        fits += f", from {first:,} points; smaller meshes are one chunk"
     model, calls = facts["model"], len(facts["rows"][0]["seconds"])
     threads = f", {facts['threads']} threads" if facts.get("threads") else ""
     note = (

@@ -30,7 +30,7 @@ def _generation(name: str, record: Record) -> str:
 def schemes_table(found: Records) -> str:
     """Errors of both Navier–Stokes schemes against a refined solution, and against the published scheme."""
     facts = found[""].details
-    head = ["scheme", "grid", "type", "step", "s", "error", "from the published one"]
+    head = ["scheme", "grid", "type", "step", "s", "error", "difference from published"]
     rows = [
         [
             row["scheme"],
@@ -60,9 +60,7 @@ def grids_table(found: Records) -> str:
         [f"{row['resolution']}²", f"{row['error'][half - 1]:.1e}", f"{row['error'][-1]:.1e}"]
         for row in facts["rows"]
     ]
-    note = (
-        f"Relative L2 beside {facts['rows'][0]['resolution']}² in float64, mean of {facts['samples']} samples"
-    )
+    note = f"Relative L2 against {facts['rows'][0]['resolution']}² in float64, mean of {facts['samples']} samples"
     return f"{markdown_table(['grid', f't = {half}', f't = {end}'], rows)}\n\n{note}. {origin(found[''])}."
 
 
@@ -78,23 +76,23 @@ def meshes_table(found: Records) -> str:
         ]
         for row in facts["rows"]
     ]
-    head = ["nodes along the block", "relative L2 between them", "in how far a block has slid"]
+    head = ["nodes along the block", "relative L2 between them", "difference in slide, of slide"]
     turned = facts["turned_corners"].items()
     shares = ", ".join(f"{1000 * share:.2g} on {nodes} nodes" for nodes, share in turned)
     note = (
-        f"Means of {facts['dies']} random dies; the last column is that of the last frame, in which "
-        f"of 1,000 elements so many have a corner that is turned inside out: {shares}"
+        f"Means of {facts['dies']} random dies, slides in the last frame. Elements of 1,000 with an inverted "
+        f"corner there: {shares}"
     )
     return f"{markdown_table(head, rows)}\n\n{note}. {origin(found[''])}."
 
 
 @table("flows", "solver/airfoil_flows", command="python -m benchmarks airfoil-flows --out results")
 def flows_table(found: Records) -> str:
-    """Statistics of generated airfoil flows beside those reported of the published ones."""
+    """Statistics of generated airfoil flows and those reported of the published ones."""
     facts = found[""].details
     rows = [
         [row["what"], row["published"] or "", f"{row['mean']:.2g} ({row['least']:.2g} to {row['most']:.2g})"]
         for row in facts["rows"]
     ]
-    note = f"Means of {facts['airfoils']} random airfoils, and the least and the most among them"
+    note = f"Means of {facts['airfoils']} random airfoils (minimum to maximum)"
     return f"{markdown_table(['', 'published', 'ours'], rows)}\n\n{note}. {origin(found[''])}."

@@ -23,11 +23,11 @@ def cpu_table(found: Records) -> str:
     pairs = zip(*(facts["runs"][name] for name in ("linearno", "write-up")), strict=True)
     ratios = [plain["inference_ms"] / ours["inference_ms"] for ours, plain in pairs]
     note = (
-        f"Medians of {facts['rounds']} rounds in fresh processes; round by round the ratio of inference "
-        f"times lies between\n{min(ratios):.2f} and {max(ratios):.2f}. fp32, {facts['threads']} threads, "
+        f"Medians of {facts['rounds']} rounds in fresh processes; the ratio of inference times "
+        f"per round\nis between {min(ratios):.2f} and {max(ratios):.2f}. fp32, {facts['threads']} threads, "
         f"{origin(record)}."
     )
-    head = ["Darcy shape, 1×7225 points", "linearno", "plain write-up", "ratio"]
+    head = ["Darcy shape, 1×7225 points", "linearno", "plain PyTorch", "ratio"]
     return f"{markdown_table(head, rows)}\n\n{note}"
 
 
@@ -39,8 +39,8 @@ def cpu_table(found: Records) -> str:
 def kept_line(found: Records) -> str:
     ours, plain = (found[""].details["median"][name]["inference_ms"] for name in ("linearno", "write-up"))
     return (
-        f"With `MALLOC_TRIM_THRESHOLD_` and `MALLOC_MMAP_THRESHOLD_` at 1 GB for both, so that neither waits "
-        f"for fresh pages,\ninference takes {ours:.0f} and {plain:.0f} ms: {plain / ours:.2f} times."
+        f"With `MALLOC_TRIM_THRESHOLD_` and `MALLOC_MMAP_THRESHOLD_` at 1 GB for both, which avoids page "
+        f"faults,\ninference takes {ours:.0f} and {plain:.0f} ms, a ratio of {plain / ours:.2f}."
     )
 
 
@@ -54,7 +54,7 @@ def parts_table(steps: Records) -> str:
         return f"{parts[name]['us']:.0f} ({parts[name]['kernels']:.0f})" if name in parts else ""
 
     rows = [[name, *(cell(parts, name) for parts in found.values())] for name in names]
-    rows.append(["the step, by the clock", *(f"{1e3 * steps[key].value:.0f}" for key in found)])
+    rows.append(["duration of the step", *(f"{1e3 * steps[key].value:.0f}" for key in found)])
     return markdown_table(["µs (kernels)", *found], rows)
 
 

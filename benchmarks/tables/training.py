@@ -67,11 +67,11 @@ def gallery_table(runs: Records) -> str:
     origins = dict.fromkeys(f"{run.details['device']}, {origin(run)}" for run in runs.values())
     head = [
         "benchmark",
-        "samples + unseen",
+        "training + test samples",
         "parameters",
         "test error",
-        "the mean field",
-        "solving, s",
+        "mean field",
+        "solver, s",
         "training, s",
     ]
     note = (
