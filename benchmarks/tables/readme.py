@@ -69,7 +69,7 @@ def _step_title(name: str, step: Record) -> str:
 
 
 def _rivals(step: Record) -> list[str]:
-    """The best compiled plain implementation and the eager one in fp32, each with its time relative to ours."""
+    """Times of the best compiled and of the eager fp32 implementation, with their ratios to ours."""
     compiled = [time for name, time in step.against.items() if "compiled" in name]
     times = min(compiled, default=None), step.against.get("plain, fp32")
     return ["" if time is None else f"{time:.3g} ms ({time / step.value:.2g}×)" for time in times]

@@ -60,7 +60,8 @@ def grids_table(found: Records) -> str:
         [f"{row['resolution']}²", f"{row['error'][half - 1]:.1e}", f"{row['error'][-1]:.1e}"]
         for row in facts["rows"]
     ]
-    note = f"Relative L2 against {facts['rows'][0]['resolution']}² in float64, mean of {facts['samples']} samples"
+    finest = f"{facts['rows'][0]['resolution']}²"
+    note = f"Relative L2 against {finest} in float64, mean of {facts['samples']} samples"
     return f"{markdown_table(['grid', f't = {half}', f't = {end}'], rows)}\n\n{note}. {origin(found[''])}."
 
 
