@@ -4,11 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test docs lint format environment clean
+.PHONY: help demo test check docs lint format environment clean
 
 help:
 	@echo "make demo    build .venv, solve Darcy flow, train two small neural operators, write a report"
 	@echo "make test    build .venv, check style, types and layers, run the whole test suite"
+	@echo "make check   the same without the slow tests, in three minutes on two cores"
 	@echo "make docs    build the documentation into site/"
 	@echo "make lint    ruff, mypy and import-linter only"
 	@echo "make format  let ruff rewrite what it can"
@@ -29,6 +30,10 @@ demo: $(READY)
 test: lint
 	@echo "==> tests"
 	@$(BIN)/python -m pytest -n auto --dist loadfile
+
+check: lint
+	@echo "==> fast tests"
+	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
 docs: $(READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -17,6 +17,8 @@ from linearno.initialization import untrained
 from linearno.run_folder import extend_run, open_run
 from tests.commands import linearno, refused
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 

@@ -25,6 +25,8 @@ from tests.commands import linearno, refused
 from tests.conftest import TINY
 from tests.patience import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def tiny(darcy_folder):

@@ -21,6 +21,8 @@ from linearno.training import TrainingConfig
 from tests.commands import linearno, measure, refused
 from tests.patience import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 TRAINING = TrainingConfig(epochs=1, batch=4, eval_batch=3)
 SIZE = {"width": 8, "depth": 1, "heads": 2, "slices": 4}
 

@@ -17,6 +17,8 @@ from tests.meshes.mesh_examples import SET, ball, box, plane, scattered
 pyvista = pytest.importorskip("pyvista")
 vtkDataArray = pytest.importorskip("vtkmodules.vtkCommonCore").vtkDataArray
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def plates(tmp_path_factory):

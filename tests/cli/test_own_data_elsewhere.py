@@ -23,6 +23,8 @@ from tests.meshes.mesh_examples import SET, TINY, plane
 pyvista = pytest.importorskip("pyvista")
 from examples import own_data  # noqa: E402 (the example imports pyvista)
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_model_of_arrays_finds_its_inputs_on_a_mesh_by_their_names(tmp_path):
     spec = FieldSpec(coords=("x", "y"), inputs=("p",), outputs=("q", "T"), standardised=("inputs",))

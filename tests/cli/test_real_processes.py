@@ -13,6 +13,8 @@ from linearno.meshes import generate_cases
 from tests.commands import linearno
 from tests.conftest import TINY
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import sys
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from linearno.core.errors import UserError
 from linearno.data.generation.workers import THREADS, process_map
 from tests.patience import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 
 def slower_when_first(job: int) -> tuple[int, str]:
     os.kill(os.getpid(), signal.SIGINT)  # Ctrl-C is for the parent

@@ -12,6 +12,8 @@ pytest.importorskip("mkdocs")
 pytest.importorskip("material")
 pytest.importorskip("mkdocstrings")
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 LOADED = re.compile(r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(https?:)?//""")
 STYLESHEET = re.compile(r"""<link[^>]*rel=["']?(?:stylesheet|preconnect)[^>]*href=["']?(https?:)?//""")

@@ -14,6 +14,8 @@ from linearno.data import DATASETS
 from linearno.models import MODELS
 from tests.commands import linearno
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# (\w+\.py)\n")

@@ -14,6 +14,8 @@ from linearno.models import model
 from linearno.recipes import RECIPES
 from tests.commands import in_a_new_process, refused
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 DARCY = [
     "data.train=4",

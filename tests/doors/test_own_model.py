@@ -24,6 +24,8 @@ from linearno.run_folder import extend_run
 from tests.commands import in_a_new_process, linearno, refused
 from tests.doors.nets import POINTWISE
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "own_model.py"
 CPU = torch.device("cpu")

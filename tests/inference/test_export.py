@@ -20,6 +20,8 @@ from tests.commands import linearno, refused
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
+
+pytestmark = pytest.mark.slow
 SMALL = {"width": 16, "depth": 1, "heads": 2, "slices": 6}
 ALL = ("coords", "inputs", "outputs")
 SIZES = [(1, 1), (3, 29), (2, 30_001)]  # samples, points; the last are more than fit a block

@@ -16,6 +16,8 @@ from tests.meshes.mesh_examples import ball, box
 
 pyvista = pytest.importorskip("pyvista")
 
+pytestmark = pytest.mark.slow
+
 FILES = 2600
 TEXTS = 800
 TIME_LIMIT = 4.0  # seconds for a file
@@ -81,7 +83,6 @@ def outcome(reader, path):
     return "read"
 
 
-@pytest.mark.slow
 def test_damaged_meshes_are_read_or_refused_by_name(tmp_path):
     rng = np.random.default_rng(0)
     (tmp_path / "seeds").mkdir()
@@ -99,7 +100,6 @@ def test_damaged_meshes_are_read_or_refused_by_name(tmp_path):
     assert min(found.values()) > FILES // 20, found
 
 
-@pytest.mark.slow
 def test_damaged_settings_are_understood_or_refused(tmp_path):
     rng = np.random.default_rng(0)
     text = (

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def run(*args, how="plain"):
     script = Path(__file__).with_name("compiled_run.py")
@@ -24,13 +26,11 @@ def test_a_compiled_step_has_one_graph_and_the_values_and_gradients_of_an_eager_
     run("aot_eager", part, name)
 
 
-@pytest.mark.slow
 def test_so_has_one_whose_attention_is_kernels():
     pytest.importorskip("triton")
     run("aot_eager", "loss", "transolver", how="kernel")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_so_has_one_in_generated_code():
     run("inductor", "model", "linearno")

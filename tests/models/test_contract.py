@@ -115,6 +115,7 @@ def test_bf16_trains_close_to_fp32(case, trained):
     assert ((bf16 - fp32).norm() / fp32.norm()).item() < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_an_exported_graph_gives_what_the_model_gives_at_any_size(case, trained):
     skip_exempt("export", case)
@@ -190,6 +191,7 @@ def test_packed_meshes_are_computed_as_each_by_itself(case):
     torch.testing.assert_close(*slopes)
 
 
+@pytest.mark.slow
 def test_every_model_compiles_as_one_graph():
     script = Path(__file__).with_name("compiled_contract.py")
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)

@@ -13,6 +13,8 @@ from linearno.nn import transformer as skeleton
 from linearno.ops import WeightCache, backend, convolve
 from linearno.ops.side_streams import overlap_weight_gradients
 
+pytestmark = pytest.mark.slow
+
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SLOW = pytest.mark.skipif(DEVICE.type == "cpu", reason="takes minutes in Triton's interpreter")
 KINDS = {

@@ -81,6 +81,7 @@ def test_a_packed_batch_is_its_meshes_in_value_and_every_gradient(kind, recomput
         torch.testing.assert_close(model(coords, inputs, **more), apart.detach())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["LinearNO", "Transolver"])
 def test_with_kernels_too(kind):
     exact, model = (build(kind, dtype, depth=1) for dtype in (torch.float64, torch.float32))

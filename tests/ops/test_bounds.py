@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("triton")
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 @pytest.mark.skipif(sys.platform != "linux", reason="guards pages of memory by Linux calls")
 @pytest.mark.parametrize("side", ["end", "start"])
 def test_no_kernel_reads_or_writes_outside_of_its_tensors(side):

@@ -27,6 +27,8 @@ from linearno.ops import (
 from linearno.ops.backend import chosen
 from tests.ops.textbook import Textbook
 
+pytestmark = pytest.mark.slow
+
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HALF = torch.bfloat16
 # How much larger than in textbook arithmetic an error may be: fused formulas round at other places. Triton's

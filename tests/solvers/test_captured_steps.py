@@ -8,6 +8,8 @@ import torch
 
 from linearno.solvers import captured_steps as recording
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("fuse", [False, True])
 def test_a_recorded_step_is_the_step_and_begins_where_the_state_was(fuse):

@@ -24,6 +24,8 @@ from linearno.training.history import read_history
 from tests.conftest import TINY
 from tests.patience import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 

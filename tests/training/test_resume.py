@@ -14,6 +14,8 @@ from linearno.core.atomic_io import read_tensors
 from linearno.training import Interrupted, TrainingConfig
 from linearno.training.history import read_history
 
+pytestmark = pytest.mark.slow
+
 STEPS, FORWARDS = 3, 6  # of an epoch of EVERYTHING: forwards of 2 samples, two a step, 3 in the last
 MINIMAL = TrainingConfig(epochs=4, batch=5, schedule="constant", clip=None, checkpoint_epochs=3)
 

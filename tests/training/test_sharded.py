@@ -21,6 +21,8 @@ from linearno.training.setup import require_shardable
 from tests.conftest import TINY
 from tests.patience import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 PROCESSES = 4
 
 
