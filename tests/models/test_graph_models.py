@@ -9,9 +9,11 @@ from linearno.data import Batch, FieldData, FieldSpec
 from linearno.models import MODELS, build_model
 from linearno.nn.config import NeighbourGraph
 from linearno.nn.graph import nearest_graph
+from linearno.nn.graph_unet import fixed_keys, keep_points
+from linearno.nn.padding import Padding
 from linearno.ops.ragged import offsets_of
 
-NAMES = ["graphsage", "meshgraphnet"]
+NAMES = ["graphsage", "graphunet", "meshgraphnet"]
 SIZES = [12, 7, 16]
 SPEC = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",), aux={"edges": "edge"})
 NEAR = NeighbourGraph(neighbours=4)
@@ -38,7 +40,7 @@ def data():
 
 def build(name, spec=SPEC, **settings):
     torch.manual_seed(0)
-    return build_model(MODELS[name].config.make({"name": name, **settings}), spec)
+    return build_model(MODELS[name].config.make({"name": name, **settings}), spec).eval()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,19 +64,19 @@ def test_trains_on_packed_meshes_with_their_edges(name, data):
 @pytest.mark.parametrize("name", NAMES)
 def test_edges_are_found_in_unscaled_coordinates(name, data):
     batch = data.everything()
-    model = build(name, graph={"radius": 0.3}).eval()
+    model = build(name, graph={"radius": 0.3})
     stretched = batch.coords * torch.tensor([5.0, 0.2])
     some = model(stretched, batch.inputs, positions=batch.coords, segments=batch.segments)
     others = model(stretched, batch.inputs, positions=stretched, segments=batch.segments)
     assert (some - others).abs().max() > 1e-4
-    graph = build(name, graph="data").eval()
-    torch.manual_seed(0)
+    graph = build(name, graph="data")
     near = nearest_graph(batch.coords, batch.coords, NeighbourGraph(radius=0.3, neighbours=35))
     owner = torch.arange(3).repeat_interleave(torch.tensor(SIZES))
     targets = torch.arange(35)[:, None].expand_as(near.rows[0])
     kept = near.exists[0] & (owner[near.rows[0]] == owner[targets])
     edges = torch.stack([near.rows[0][kept], targets[kept]])
-    torch.testing.assert_close(some, graph(stretched, batch.inputs, edges=edges, segments=batch.segments))
+    listed = graph(stretched, batch.inputs, positions=batch.coords, edges=edges, segments=batch.segments)
+    torch.testing.assert_close(some, listed)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -139,3 +141,41 @@ def test_published_weights_bring_the_published_graph():
     model = from_published(published_graphsage(), coords=2)
     assert model.graph == NeighbourGraph(radius=0.05, neighbours=64)
     assert from_published(published_graphsage(), coords=2, graph="data").graph == "data"
+
+
+def test_graphunet_keeps_half_of_each_mesh_whatever_its_order():
+    sizes = [12, 7, 1]
+    padding = Padding(offsets_of(sizes), sum(sizes), torch.device("cpu"))
+    positions = torch.rand(1, sum(sizes), 2)
+    keys = fixed_keys(padding.pad(positions))
+    kept, mask = keep_points(keys, padding.mask, 2)
+    assert mask.sum(dim=1).tolist() == [6, 4, 1]
+    for sample, points in enumerate(positions[0].split(sizes)):
+        chosen = {*map(tuple, padding.pad(positions)[sample, kept[sample, mask[sample]]].tolist())}
+        shuffled = points[torch.randperm(len(points))][None]
+        alone, _ = keep_points(fixed_keys(4 * shuffled), None, 2)
+        assert {*map(tuple, shuffled[0, alone[0]].tolist())} == chosen
+
+
+def test_keys_of_positions_are_uniform_and_independent_of_their_scale():
+    """In all of a boundary layer too, where points lie 1e-5 of the box apart."""
+    x = torch.linspace(0, 1, 40)
+    layer = torch.cat([torch.cartesian_prod(x, 1e-5 * torch.arange(50)), torch.tensor([[0.0, 1.0]])])
+    for positions in (layer, 1e-6 * layer, torch.rand(2000, 2)):
+        keys = fixed_keys(positions[None])[0, :2000].view(40, 50)
+        assert (keys.sort(dim=1).values - torch.linspace(0, 1, 50)).abs().max() < 0.4
+        assert (keys.flatten().sort().values - torch.linspace(0, 1, 2000)).abs().max() < 0.05
+        assert torch.stack([keys[:, 1:].flatten(), keys[:, :-1].flatten()]).corrcoef()[0, 1].abs() < 0.1
+
+
+def test_graphunet_draws_other_levels_at_every_call_of_training_only():
+    x, a = torch.rand(1, 30, 2), torch.rand(1, 30, 1)
+    model = build("graphunet")
+    assert torch.equal(model(x, a), model(x, a))
+    model.train()
+    assert not torch.equal(model(x, a), model(x, a))
+
+
+def test_graphunet_refuses_radii_of_another_number_of_levels():
+    with pytest.raises(UserError, match=r"radii=\(0\.1, 0\.2\): expected one for each of the 4"):
+        build("graphunet", radii=(0.1, 0.2))

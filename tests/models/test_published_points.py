@@ -8,10 +8,12 @@ import torch
 
 from linearno import from_published
 from linearno.models.graphsage import GraphSAGE
+from linearno.models.graphunet import GraphUNet
 from linearno.models.meshgraphnet import MeshGraphNet
 from linearno.models.mlp import MLP
 from linearno.models.pointnet import PointNet
 from linearno.nn.graph import edge_slots, graph_of_edges
+from linearno.nn.graph_unet import Level, coarser_levels
 from linearno.nn.message_passing import edge_features
 from linearno.nn.protocol import spec_of
 from linearno.ops.ragged import offsets_of
@@ -44,6 +46,45 @@ def test_graphsage_with_the_stored_edges():
     case.check_published(lambda model, given: predict(model, given["x"], edges=edges), coords=2, graph="data")
 
 
+def test_graphunet_with_the_stored_levels():
+    case = Case(FOLDER / "airfrans_gunet.npz")
+    stored, levels, points = case.extra, [], len(case.extra["pos"])
+    graph = graph_of_edges(stored["edge_index"], 1, points)
+    for n in range(1, 5):
+        kept, nearest = stored[f"kept_level{n}"][None], stored[f"nearest_level{n}"][None]
+        edges = graph_of_edges(stored[f"edge_index_level{n}"], 1, kept.shape[1])
+        levels.append(Level(kept, None, edges, nearest))
+
+    def call(model, given):
+        return model.head(model.blocks[0](model.lift(given["x"][None]), None, graph, levels))[0]
+
+    case.check_published(call, coords=2)
+
+
+def test_graphunet_finds_the_stored_levels_from_the_kept_points():
+    """Keys that choose the stored points give the stored graphs and nearest points, edge by edge."""
+    case = Case(FOLDER / "airfrans_gunet.npz")
+    stored, model = case.extra, from_published(case.weights, coords=2)
+    keys = torch.full((1, len(stored["pos"])), 5.0)
+    for n in range(1, 5):
+        keys[0, stored[f"kept_global_level{n}"]] = 5.0 - n
+    coords = case.inputs["x"][None, :, :2]
+    points = torch.arange(len(stored["pos"]))[None]
+    for n, level in enumerate(coarser_levels(coords, keys, None, model.levels, model.pooling), start=1):
+        finer, points = points, points.gather(1, level.kept)
+        kept = stored[f"kept_global_level{n}"]
+        assert torch.equal(points[0].sort().values, kept.sort().values)
+        numbers = torch.full((len(stored["pos"]),), -1).scatter(0, points[0], torch.arange(len(kept)))
+        source, target = stored[f"edge_index_level{n}"]
+        expected = {*zip(numbers[kept[source]].tolist(), numbers[kept[target]].tolist(), strict=True)}
+        rows, exists = level.graph.rows[0], level.graph.exists[0]
+        found = {(row, i) for i in range(len(rows)) for row in rows[i][exists[i]].tolist()}
+        assert found == expected
+        previous = stored[f"kept_global_level{n - 1}"] if n > 1 else torch.arange(len(stored["pos"]))
+        nearest = dict(zip(previous.tolist(), kept[stored[f"nearest_level{n}"]].tolist(), strict=True))
+        assert [nearest[i] for i in finer[0].tolist()] == points[0, level.nearest[0]].tolist()
+
+
 def check_features(case, edges):
     """The stored edge features are those that the model computes from the stored positions."""
     positions = case.extra["pos"][None]
@@ -68,10 +109,7 @@ def test_meshgraphnet_with_the_stored_edges():
     case.check_published(call)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["AirfRANS/MLP", "AirfRANS/GraphSAGE", "AirfRANS/PointNet", "NSL/car/GraphSAGE", "NSL/car/PointNet"],
-)
+@pytest.mark.parametrize("name", sorted(SHAPES))
 def test_every_published_model_is_rebuilt_with_its_exact_parameter_count(name):
     weights = {key: torch.zeros(shape) for key, shape in SHAPES[name]["state_dict"].items()}
     model = from_published(weights, coords=2)
@@ -79,7 +117,8 @@ def test_every_published_model_is_rebuilt_with_its_exact_parameter_count(name):
 
 
 @pytest.mark.parametrize(
-    ("cls", "count"), [(MLP, 19_988), (GraphSAGE, 29_204), (MeshGraphNet, 2_332_676), (PointNet, 75_244)]
+    ("cls", "count"),
+    [(MLP, 19_988), (GraphSAGE, 29_204), (GraphUNet, 65_820), (MeshGraphNet, 2_332_676), (PointNet, 75_244)],
 )
 def test_the_defaults_are_the_published_sizes(cls, count):
     model = cls(coords=2, inputs=5, outputs=4)

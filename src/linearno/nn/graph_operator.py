@@ -25,8 +25,8 @@ def graph_needs(settings: Any) -> tuple[str, ...]:
 class GraphOperator(PointOperator):
     """head(blocks(lift([x, a]) + E(t))) with blocks that see the graph of the points.
 
-    Each block maps features (B, N, W), a mask (B, N) of padded points or None, the scaled coordinates if it
-    `sees_coords`, and the `Graph`, to features.
+    Each block maps features (B, N, W), a mask (B, N) of padded points or None, the scaled coordinates if the
+    model `sees_coords`, and the `Graph`, to features.
 
     Args:
         graph: how edges are found in unscaled coordinates; "data": they come with the data.
@@ -68,9 +68,15 @@ class GraphOperator(PointOperator):
             segments: offsets of packed meshes.
         """
         padding = padding_of(segments, coords)
-        graph = connect(self.graph, coords if positions is None else positions, edges, padding)
+        positions = coords if positions is None else positions
+        graph = connect(self.graph, positions, edges, padding)
+        more = self._block_arguments(graph, positions if padding is None else padding.pad(positions))
         own = coords if self.sees_coords else None
-        return self.apply_blocks(coords, inputs, time=time, segments=segments, positions=own, more=(graph,))
+        return self.apply_blocks(coords, inputs, time=time, segments=segments, positions=own, more=more)
+
+    def _block_arguments(self, graph: Graph, positions: Coords) -> tuple[Any, ...]:
+        """What blocks get last: the graph, and what a subclass derives from the unscaled coordinates."""
+        return (graph,)
 
 
 class SageLayer(nn.Module):

@@ -43,7 +43,7 @@ class PointNorm(nn.Module):
         if mask is None:
             variance, mean = torch.var_mean(h, dim=1, correction=0, keepdim=True)
         else:
-            share = (mask / mask.sum(dim=1, keepdim=True)).to(h).unsqueeze(-1)
+            share = (mask.to(h.dtype) / mask.sum(dim=1, keepdim=True)).unsqueeze(-1)
             mean = (h * share).sum(dim=1, keepdim=True)
             variance = ((h - mean).square() * share).sum(dim=1, keepdim=True)
         return ((h - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias).to(x.dtype)
