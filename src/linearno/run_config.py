@@ -149,10 +149,19 @@ def recipe(benchmark: str, model: str) -> RunConfig:
             "recipe": f"{benchmark}/{model}",
             "data": found.config.make({**variant.get("data", {}), **changes.data}),
             "model": _model_config(found, model),
-            "task": make_task({**found.task, **variant.get("task", {}), **changes.task}),
+            "task": make_task(_task_settings(found.task, variant.get("task", {}), changes.task)),
             "training": TrainingConfig.make(training),
         }
     )
+
+
+def _task_settings(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings together; a part with another name replaces those before it."""
+    joint: dict[str, Any] = {}
+    for part in parts:
+        same = part.get("name", joint.get("name")) == joint.get("name")
+        joint = {**joint, **part} if same else dict(part)
+    return joint
 
 
 def _benchmark(name: str) -> tuple[str, Mapping[str, Any]]:

@@ -21,7 +21,11 @@ TINY = {  # a model gets those that it has
     **{"landmarks": 8, "eigenfunctions": 3},
     **{"unets": 1, "key_layers": 1, "mlp_layers": 1, "head_layers": 1},
 }
-OWN_SETTINGS: dict[str, dict] = {}  # further settings of a case
+SMALL_DECODER = {"latent": 12, "resolution": 8}
+OWN_SETTINGS: dict[str, dict] = {  # further settings of a case
+    "oformer": SMALL_DECODER,
+    "oformer, marching": SMALL_DECODER,
+}
 VARIANTS = {
     "fno, latent": {"latent": 16},
     "galerkin, distances": {"unified": {"ref": 3, "place": "coords"}, "append": "coords"},
@@ -32,6 +36,7 @@ VARIANTS = {
     "lno, grid": {"trunk": "grid"},
     "lrsa, grid": {"point_mlp": "conv"},
     "lrsa, mass": {"mass": True, "gated": True, "bias": "all"},
+    "oformer, marching": {"march": 2, "heads": 1, "dropout": 0.1},
     "ono, linear": {"attention": "efficient"},
     "ono, original": {"form": "original", "attention": "normalised"},
 }

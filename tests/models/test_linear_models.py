@@ -3,15 +3,21 @@
 import pytest
 import torch
 
+from linearno import fit
 from linearno.core.errors import UserError
 from linearno.models.galerkin import GalerkinTransformer, PositionedGalerkinAttention
 from linearno.models.gnot import GNOT, CrossGNOT, ExpertMlp, GnotBlock
 from linearno.nn.latent_attention import merge_heads, split_heads
 from linearno.nn.protocol import Queryable, Recomputable, capturable, completes, fixed_grid
 from linearno.ops.ragged import offsets_of
+from tests.commands import linearno
+from tests.models.contract_models import data_of, entry_of, settings_of
 
 TINY = {"coords": 2, "inputs": 1, "outputs": 1, "width": 16, "depth": 2, "heads": 2}
 POINTWISE = [GalerkinTransformer, GNOT]
+
+
+EXPORTED = ["factformer", "galerkin", "gnot", "oformer", "ono", "ono, linear"]  # cases of the contract
 
 
 def tiny(cls, **more):
@@ -163,3 +169,16 @@ def test_a_completer_that_mixes_its_query_points_is_not_queried_in_parts():
     assert model(coords, inputs, points=where).shape == (2, 20, 1)
     with pytest.raises(UserError, match="takes 1 values an observation, got 2"):
         model(coords, points(2, 9, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", EXPORTED)
+def test_an_onnx_file_predicts_as_the_run_that_it_came_from(case, tmp_path):
+    pytest.importorskip("onnxruntime")
+    fit(
+        *(entry_of(case).name, data_of(case)),
+        **{"settings": settings_of(case), "epochs": 1, "batch": 2, "device": "cpu", "out": tmp_path / "run"},
+    )
+    code, output = linearno("export", tmp_path / "run", "--format", "onnx", "-o", tmp_path / "model.onnx")
+    assert code == 0, output
+    assert "checked at three sizes" in output

@@ -8,6 +8,7 @@ import torch
 
 from linearno import from_published
 from linearno.core.errors import UserError
+from linearno.models.oformer import EncoderBlock
 from linearno.nn.protocol import spec_of
 from tests.models.published_case import Case
 
@@ -66,6 +67,58 @@ def test_ono_in_evaluation_has_the_published_running_covariance():
     ):
         assert torch.equal(block.whitening.covariance, covariance)
     torch.testing.assert_close(call(model, case.inputs), case.out, rtol=0, atol=2e-5 * case.out.abs().max())
+
+
+def test_oformer():
+    case = Case(FOLDER / "oformer_darcy.npz")
+    given = case.inputs.pop("x")
+    case.inputs["fx"] = given[..., :1]
+    assert torch.equal(given[..., 1:], case.inputs["pos"])
+    joined = case.input_grads.pop("x")
+    case.input_grads["fx"] = joined[..., :1]
+    case.input_grads["pos"] += joined[..., 1:]  # published as two inputs
+
+    def query(model, inputs):
+        return model.query(inputs["query"], model.encode(inputs["pos"], inputs["fx"]))
+
+    case.check_published(query, resolution=8)
+
+
+def test_a_layer_of_the_encoder_of_oformer():
+    case = Case(FOLDER / "oformer_encoder_layer.npz", dropped="inv_freq")
+    names = {
+        "layers.0.0": "norm_attention",
+        "layers.0.2": "norm_mlp",
+        "layers.0.1.to_out.0": "attention.merge",
+    }
+    names |= {"layers.0.3.net.0": "mlp.inner", "layers.0.3.net.3": "mlp.outer"}
+
+    def rename(weights):
+        found = {
+            names[name.rpartition(".")[0]] + f".{name.rpartition('.')[2]}": part
+            for name, part in weights.items()
+            if "to_qkv" not in name
+        }
+        joint = weights["layers.0.1.to_qkv.weight"].chunk(3)
+        parts = zip(("query", "key", "value"), joint, strict=True)
+        return found | {f"attention.{part}.weight": own for part, own in parts}
+
+    block = EncoderBlock(24, 3, coords=2, scale=2.0 * 8)
+    block.load_state_dict(rename(case.weights))
+    case.check(block, lambda block, given: block(given["x"], None, given["pos"]), rename)
+
+
+@pytest.mark.parametrize(("name", "heads"), [("darcy", 4), ("ns", 1)])
+def test_an_oformer_is_rebuilt_with_its_exact_parameter_count(name, heads):
+    parts = {part: SHAPES[f"OFormer/{name}/{part}"] for part in ("encoder", "decoder")}
+    weights = {
+        f"{part}.{key}": torch.zeros(shape)
+        for part, found in parts.items()
+        for key, shape in found["state_dict"].items()
+    }
+    model = from_published(weights, heads=heads, latent=192 if name == "ns" else 256)
+    count = sum(weight.numel() for weight in model.parameters())
+    assert count == sum(found["params"] for found in parts.values())
 
 
 @pytest.mark.parametrize(

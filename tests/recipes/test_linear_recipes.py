@@ -22,7 +22,7 @@ RECIPE = {  # of the library's models
 }
 BENCHMARKS = ("airfoil", "pipe", "plasticity", "ns", "darcy", "elasticity")
 NO_GRID = {"elasticity/factformer"}
-NAMES = [f"{benchmark}/{model}" for benchmark in BENCHMARKS for model in RECIPE.values()]
+NAMES = [f"{benchmark}/{model}" for benchmark in BENCHMARKS for model in (*RECIPE.values(), "oformer")]
 NAMES = [name for name in NAMES if name not in NO_GRID]
 TRAINS = {"NSL/plasticity/Factformer": "pipe"}  # the library's script for plasticity trains this
 PUBLISHED = {
@@ -30,6 +30,9 @@ PUBLISHED = {
     for model in RECIPE
     for name in SHAPES
     if name.endswith(f"/{model}") and "/car/" not in name
+} | {
+    f"{name}/oformer": sum(SHAPES[f"OFormer/{name}/{part}"]["params"] for part in ("encoder", "decoder"))
+    for name in ("darcy", "ns")
 }
 
 
@@ -52,6 +55,12 @@ def test_gnot_completes_burgers_fields_with_the_sizes_whose_weights_are_known():
     assert count == SHAPES["completer/GNOT_d96_b4_e2"]["params"]
     training = RECIPES["burgers5/cross-gnot"]().training
     assert (training.schedule, training.decay, training.decay_epochs) == ("step", 0.7, 50)
+
+
+def test_oformer_predicts_all_frames_of_navier_stokes_in_one_call():
+    config = RECIPES["ns/oformer"]()
+    assert (config.task.name, config.model.march) == ("direct", config.data.frames_out)
+    assert RECIPES["ns/galerkin"]().task.name == "rollout"
 
 
 @pytest.mark.parametrize("recipe", sorted(NO_GRID))

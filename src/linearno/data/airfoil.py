@@ -20,6 +20,7 @@ from linearno.data.baseline_training import (
     f_fno,
     geo_fno,
     library,
+    oformer,
 )
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.body_fitted import Nodes, Values, body_fitted_splits, read_nodes
@@ -198,6 +199,7 @@ DATASETS.register("airfoil")(
             ),
             "galerkin": library("Galerkin Transformer", mlp_ratio=1),
             "gnot": library("GNOT", mlp_ratio=1),
+            "oformer": oformer("sizes published for Darcy", resolution=106),
             "factformer": library("FactFormer", width=32, mlp_ratio=1),
             "ono": library(
                 "ONO", note=" with depth and eigenfunctions of its authors", depth=6, eigenfunctions=8

@@ -55,6 +55,7 @@ F_FNO_TRAINING = {
     "schedule_every": "step",
     "precision": "tf32",
 }
+OFORMER_TRAINING = LIBRARY_TRAINING | {"lr": 8e-4}
 F_FNO_SIMPLIFIED: dict[str, Any] = {
     "form": "simplified",
     "modes": 12,
@@ -111,3 +112,25 @@ def f_fno(source: str, *, data: Mapping[str, Any] | None = None, **settings: Any
     training = "AdamW, cosine from 1e-3 without warm-up, weight decay 1e-4, 200 epochs"
     summary = f"F-FNO, {source}: {training}."
     return Variant({"width": 64, "depth": 24, **settings}, None, F_FNO_TRAINING, data or {}, summary=summary)
+
+
+def oformer(
+    source: str,
+    *,
+    resolution: int,
+    data: Mapping[str, Any] | None = None,
+    task: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Variant:
+    """OFormer with the learning rate of its authors on Darcy flow (https://github.com/BaratiLab/OFormer).
+
+    Args:
+        source: whose settings these are.
+        resolution: points along the side of the domain.
+        data: changes to the benchmark's data.
+        task: changes to the benchmark's task, see `Variant`.
+        **settings: of the model.
+    """
+    summary = f"OFormer, {source}: one-cycle to 8e-4; schedule, decay and batch are our settings."
+    settings |= {"resolution": resolution, "dropout": 0.05}
+    return Variant(settings, None, OFORMER_TRAINING, data or {}, task or {}, summary=summary)

@@ -138,7 +138,7 @@ class Variant:
         model: registered name of the model; the name of the entry in `Benchmark.models` if None.
         training: changes to the benchmark's protocol.
         data: changes to the benchmark's data.
-        task: changes to the benchmark's task.
+        task: changes to the benchmark's task; one with another name replaces it.
         summary: one line for `linearno recipes`.
     """
 

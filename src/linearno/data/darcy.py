@@ -11,7 +11,14 @@ from pydantic import PositiveInt
 
 from linearno.data.array_set import ArraySet, require_stride, unit_square
 from linearno.data.availability import Source
-from linearno.data.baseline_training import F_FNO_SIMPLIFIED, FLARE_TRAINING, LNO_TRAINING, f_fno, library
+from linearno.data.baseline_training import (
+    F_FNO_SIMPLIFIED,
+    FLARE_TRAINING,
+    LNO_TRAINING,
+    f_fno,
+    library,
+    oformer,
+)
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
 from linearno.data.generation.generate import DataGenerator, batch_that_fits
@@ -157,6 +164,7 @@ DATASETS.register("darcy")(
             ),
             "galerkin": library("Galerkin Transformer", unified={"ref": 8}),
             "gnot": library("GNOT", depth=3),
+            "oformer": oformer("published sizes", resolution=85),
             "factformer": library("FactFormer", unified={"ref": 8}),
             "ono": library("ONO", depth=10, eigenfunctions=32),
             "fno": library("FNO", width=128, unified={"ref": 8}),

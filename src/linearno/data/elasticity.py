@@ -17,6 +17,7 @@ from linearno.data.baseline_training import (
     f_fno,
     geo_fno,
     library,
+    oformer,
 )
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
@@ -152,6 +153,7 @@ DATASETS.register("elasticity")(
             ),
             "galerkin": library("Galerkin Transformer"),
             "gnot": library("GNOT"),
+            "oformer": oformer("sizes published for Darcy", resolution=31),
             "ono": library("ONO", note=" with depth and eigenfunctions of its authors", eigenfunctions=8),
             "fno": library("FNO", width=32, latent=96),
             "u-fno": library("U-FNO", width=128, latent=96),

@@ -13,7 +13,14 @@ from pydantic import PositiveInt
 from linearno.core.errors import UserError
 from linearno.data.array_set import ArraySet, StoredSet, require_stride, unit_square
 from linearno.data.availability import Source
-from linearno.data.baseline_training import F_FNO_SIMPLIFIED, FLARE_TRAINING, LNO_TRAINING, f_fno, library
+from linearno.data.baseline_training import (
+    F_FNO_SIMPLIFIED,
+    FLARE_TRAINING,
+    LNO_TRAINING,
+    f_fno,
+    library,
+    oformer,
+)
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
 from linearno.data.generation.generate import DataGenerator, batch_that_fits
@@ -187,6 +194,15 @@ DATASETS.register("ns")(
             ),
             "galerkin": library("Galerkin Transformer", width=256, unified={"ref": 8}),
             "gnot": library("GNOT", depth=3),
+            "oformer": oformer(
+                "published sizes, all frames from one call",
+                resolution=64,
+                task={"name": "direct"},
+                depth=5,
+                heads=1,
+                latent=192,
+                march=10,
+            ),
             "factformer": library("FactFormer", note=" with our sizes"),
             "ono": library("ONO", mlp_ratio=1, attention="efficient"),
             "fno": library("FNO", width=64),

@@ -17,6 +17,7 @@ from linearno.data.baseline_training import (
     f_fno,
     geo_fno,
     library,
+    oformer,
 )
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.body_fitted import Nodes, Values, body_fitted_splits, read_nodes
@@ -187,6 +188,7 @@ DATASETS.register("pipe")(
             ),
             "galerkin": library("Galerkin Transformer", data=NEXT, append="coords"),
             "gnot": library("GNOT", data=NEXT, append="coords"),
+            "oformer": oformer("sizes published for Darcy", resolution=129, data=NEXT),
             "factformer": library("FactFormer", data=NEXT, append="coords"),
             "ono": library("ONO", data=NEXT, eigenfunctions=8, append="coords"),
             "fno": library("FNO", data=NEXT, width=128, append="coords"),

@@ -15,7 +15,14 @@ from torch import Tensor
 from linearno.core.errors import UserError
 from linearno.data.array_set import ArraySet, StoredArray, StoredSet
 from linearno.data.availability import Source
-from linearno.data.baseline_training import F_FNO_SIMPLIFIED, FLARE_TRAINING, LNO_TRAINING, f_fno, library
+from linearno.data.baseline_training import (
+    F_FNO_SIMPLIFIED,
+    FLARE_TRAINING,
+    LNO_TRAINING,
+    f_fno,
+    library,
+    oformer,
+)
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
 from linearno.data.generation.generate import DataGenerator, batch_that_fits
@@ -252,6 +259,7 @@ DATASETS.register("plasticity")(
             ),
             "galerkin": library("Galerkin Transformer", mlp_ratio=1, time=True),
             "gnot": library("GNOT", mlp_ratio=1, time=True),
+            "oformer": oformer("sizes published for Darcy", resolution=56, time=True),
             "factformer": library("FactFormer", note=" with our sizes", time=True),
             "ono": library("ONO", width=32, mlp_ratio=1, eigenfunctions=8, time=True),
             "fno": library("FNO", width=128, time=True),

@@ -49,3 +49,24 @@ class TimeEmbedding(nn.Module):
     def forward(self, time: Float[Tensor, "B 1"]) -> Float[Tensor, "B 1 W"]:
         angles = time.unsqueeze(-1) * self.frequencies
         return self.network(torch.cat([angles.cos(), angles.sin()], dim=-1))
+
+
+class FourierFeatures(nn.Module):
+    """[sin 2πxB, cos 2πxB] with random directions B ~ N(0, scale²) that are drawn once and not trained.
+
+    Args:
+        coords: number of coordinates X.
+        features: F, an even number.
+        scale: standard deviation of the directions.
+    """
+
+    directions: Tensor
+
+    def __init__(self, coords: int, features: int, scale: float):
+        super().__init__()
+        self.register_buffer("directions", scale * torch.randn(coords, features // 2))
+
+    def forward(self, points: Float[Tensor, "*B N X"]) -> Float[Tensor, "*B N F"]:
+        # a sum of products, not a matrix product: exact under autocast and without TF32
+        phases = 2 * math.pi * (points.unsqueeze(-1) * self.directions).sum(dim=-2)
+        return torch.cat([phases.sin(), phases.cos()], dim=-1)

@@ -20,12 +20,16 @@ Mask = Bool[Tensor, "B K"]  # False: a padded entry, excluded from sums over the
 Form = Literal["galerkin", "normalised", "efficient"]
 
 
-def mean_product(query: Queries, key: Keys, value: Values, mask: Mask | None = None) -> Output:
-    """q (kᵀ v) / K, the mean over the gathered points: a Monte Carlo estimate of an integral."""
+def mean_outer(key: Keys, value: Values, mask: Mask | None = None) -> Float[Tensor, "B H D V"]:
+    """kᵀ v / K, the mean over the gathered points: a Monte Carlo estimate of an integral."""
     if mask is None:
-        return query @ (key.mT @ value / key.shape[2])
-    summed = (key * mask[:, None, :, None]).mT @ value
-    return query @ (summed / mask.sum(dim=1)[:, None, None, None])
+        return key.mT @ value / key.shape[2]
+    return (key * mask[:, None, :, None]).mT @ value / mask.sum(dim=1)[:, None, None, None]
+
+
+def mean_product(query: Queries, key: Keys, value: Values, mask: Mask | None = None) -> Output:
+    """q (kᵀ v) / K."""
+    return query @ mean_outer(key, value, mask)
 
 
 def normalised_product(query: Queries, key: Keys, value: Values, mask: Mask | None = None) -> Output:
