@@ -13,7 +13,7 @@ from linearno.nn.graph_unet import fixed_keys, keep_points
 from linearno.nn.padding import Padding
 from linearno.ops.ragged import offsets_of
 
-NAMES = ["graphsage", "graphunet", "meshgraphnet"]
+NAMES = ["gno", "graphsage", "graphunet", "meshgraphnet"]
 SIZES = [12, 7, 16]
 SPEC = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",), aux={"edges": "edge"})
 NEAR = NeighbourGraph(neighbours=4)

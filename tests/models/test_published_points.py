@@ -14,6 +14,7 @@ from linearno.models.mlp import MLP
 from linearno.models.pointnet import PointNet
 from linearno.nn.graph import edge_slots, graph_of_edges
 from linearno.nn.graph_unet import Level, coarser_levels
+from linearno.nn.kernel_integral import end_points
 from linearno.nn.message_passing import edge_features
 from linearno.nn.protocol import spec_of
 from linearno.ops.ragged import offsets_of
@@ -105,6 +106,23 @@ def test_meshgraphnet_with_the_stored_edges():
         features = features.index_put((torch.tensor(0), edges[1], slots), given["edge_features"])
         h = model.propagate(model.lift(given["node_features"][None]), features, graph)
         return model.head(h)[0]
+
+    case.check_published(call)
+
+
+def test_gno_with_the_stored_edges():
+    case = Case(FOLDER / "gno_geofno.npz")
+    source, target = edges = case.extra["edge_index"]
+    graph = graph_of_edges(edges, 1, 50)
+    slots = edge_slots(target, target.bincount(minlength=50))
+    x, stored = case.inputs["x"], case.inputs["edge_attr"]
+    torch.testing.assert_close(end_points(x[None], graph)[0, target, slots], stored)
+    torch.testing.assert_close(torch.cat([x[source], x[target]], dim=-1), stored)
+
+    def call(model, given):
+        features = given["edge_attr"].new_zeros(*graph.rows.shape, 4)
+        features = features.index_put((torch.tensor(0), target, slots), given["edge_attr"])
+        return model.head(model.propagate(model.lift(given["x"][None]), features, graph))[0]
 
     case.check_published(call)
 

@@ -7,6 +7,7 @@ from linearno.core.errors import UserError
 from linearno.nn.config import NeighbourGraph
 from linearno.nn.graph import connect, graph_of_edges, nearest_graph
 from linearno.nn.graph_operator import SageLayer
+from linearno.nn.kernel_integral import MatrixKernel
 from linearno.nn.message_passing import EdgeMlp, edge_features
 from linearno.nn.padding import Padding
 from linearno.ops.ragged import offsets_of
@@ -95,6 +96,23 @@ def test_a_sage_layer_is_its_equation_in_both_orders(widths, edges):
     expected = mean @ layer.neighbours.weight.T + layer.neighbours.bias + h.flatten(0, 1) @ layer.own.weight.T
     found = layer(h, None, graph_of_edges(edges, SAMPLES, POINTS))
     torch.testing.assert_close(found.flatten(0, 1), expected)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_matrix_kernel_is_the_mean_of_the_products_with_the_matrix_of_each_edge(width, edges):
+    torch.manual_seed(2)
+    layer = MatrixKernel(width, 3, kernel_width=6, activate=False).double()
+    graph = graph_of_edges(edges, SAMPLES, POINTS)
+    h = torch.randn(SAMPLES, POINTS, width, dtype=torch.float64, requires_grad=True)
+    s = torch.randn(*graph.rows.shape, 3, dtype=torch.float64)
+    matrices = layer.kernel(s).unflatten(-1, (width, width))
+    messages = torch.einsum("bnki,bnkio->bnko", graph.sources(h), matrices)
+    check_equal(layer(h, s, graph), graph.mean(messages) + layer.own(h), h)
+    weights = [*layer.parameters()]
+    found, expected = layer(h, s, graph), graph.mean(messages) + layer.own(h)
+    cotangent = torch.randn_like(found)
+    slopes = [torch.autograd.grad(out, weights, cotangent) for out in (found, expected)]
+    torch.testing.assert_close(*slopes)
 
 
 def test_edges_that_do_not_fit_are_refused(edges):
