@@ -1,8 +1,5 @@
 """Tables of the registered models and benchmarks."""
 
-import re
-from inspect import getdoc
-
 from benchmarks.tables.markdown import Records, markdown_table, table, title
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark
@@ -14,8 +11,6 @@ MARKS = (
     "● trains with settings from the literature, ○ with the default settings of the model; empty: the model\n"
     "does not fit the benchmark. `linearno train BENCHMARK/MODEL` runs any pair."
 )
-AUTHORS_AND_YEAR = re.compile(r"\(([^()]*?\d{4})\b")  # in the summary of a model
-ADDRESS = re.compile(r"https?://[^\s()]*[^\s().,]")
 
 
 @table("models", "", command=None, others=True)
@@ -45,10 +40,9 @@ def _models() -> list[str]:
 
 
 def _paper(model: ModelEntry) -> str:
-    """Authors and year, linked to the first address in the documentation of the class."""
-    authors, address = AUTHORS_AND_YEAR.search(model.summary), ADDRESS.search(getdoc(model.cls) or "")
-    name = authors[1] if authors else "paper"
-    return f"[{name}]({address[0]})" if address else name if authors else ""
+    """Authors and year, linked to the paper."""
+    authors, address = model.paper
+    return f"[{authors or 'paper'}]({address})" if address else authors
 
 
 def _mark(name: str, model: str) -> str:

@@ -1,15 +1,24 @@
 """`linearno models`: the architectures and their settings."""
 
 import re
-from typing import Annotated
+from typing import Annotated, get_args
 
+import torch
 import typer
 from pydantic.fields import FieldInfo
 from rich.markup import escape
 from rich.table import Table
+from torch import nn
 
 from linearno.cli.shared import ImportOption, console, user_errors
-from linearno.models import MODELS, import_definitions
+from linearno.core.errors import UserError
+from linearno.data import DATASETS, FieldSpec
+from linearno.models import MODELS, ModelEntry, build_model, import_definitions
+from linearno.models.registry import Family
+from linearno.nn.protocol import capabilities
+from linearno.run_config import recipe
+
+COUNTED = {"darcy": "Darcy", "elasticity": "Elasticity"}  # benchmarks whose parameters are listed
 
 
 def models(
@@ -21,6 +30,10 @@ def models(
 ) -> None:
     """List the models, or the settings of one, which `train --set model.FIELD=VALUE` changes.
 
+    Capabilities, at the default settings: `mesh` any points, `grid` a regular grid only, `graph` edges
+    between points; `ragged` meshes of different sizes in a batch; `query` predictions at any points; `stream`
+    meshes larger than memory. Parameters are those of the recipes darcy/MODEL and elasticity/MODEL.
+
     Examples:
 
       linearno models
@@ -28,21 +41,70 @@ def models(
     """
     with user_errors():
         import_definitions(imports or [])
-        if name is None:
-            table = Table("name", "what it is", box=None, pad_edge=False)
-            for each in MODELS:
-                table.add_row(each, MODELS[each].summary)
-            console.print(table)
-            return
-        found = MODELS[name]
-        table = Table("setting", "default", "type", "meaning", box=None, pad_edge=False)
-        meanings = found.documented()
-        for field, info in found.config.model_fields.items():
-            if field != "name":
-                default = "required" if info.is_required() else str(info.default)
-                table.add_row(field, *map(escape, (default, _type_name(info), meanings.get(field, ""))))
-        console.print(found.summary)
-        console.print(table)
+        console.print(_overview() if name is None else _settings(MODELS[name]))
+
+
+def _overview() -> Table:
+    """A row for each model, grouped by family."""
+    table = Table(box=None, pad_edge=False)
+    for head in ("model", "paper", "capabilities"):
+        table.add_column(head, no_wrap=head == "model")
+    for head in COUNTED.values():
+        table.add_column(head, justify="right")
+    entries = [MODELS[name] for name in MODELS]
+    for family in get_args(Family):
+        of_family = [entry for entry in entries if entry.family == family]
+        if of_family:
+            table.add_row(f"[bold]{family}[/bold]")
+        for entry in of_family:
+            counts = [_count(entry.name, benchmark) for benchmark in COUNTED]
+            able = ", ".join(_capabilities(entry))
+            table.add_row(f"  {escape(entry.name)}", escape(entry.paper[0]), able, *counts)
+    return table
+
+
+def _capabilities(entry: ModelEntry) -> tuple[str, ...]:
+    """What the model can do with its default settings, on points or, if it needs one, on a grid."""
+    points = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",))
+    for spec in (points, points.model_copy(update={"grid": (32, 32)})):
+        try:
+            with torch.device("meta"):
+                return capabilities(build_model(entry.config.make({"name": entry.name}), spec))
+        except UserError:
+            continue
+    return ()
+
+
+def _count(name: str, benchmark: str) -> str:
+    """Parameters of the model at the settings of a benchmark's recipe; empty where it does not fit."""
+    try:
+        config = recipe(benchmark, name)
+        layout = DATASETS[benchmark].layout
+        if layout is None or config.model.name != name or set(config.task.provides):
+            return ""
+        with torch.device("meta"):
+            model = build_model(config.model, layout(config.data).spec)
+    except UserError:
+        return ""
+    return _millions(model)
+
+
+def _millions(model: nn.Module) -> str:
+    return f"{sum(weight.numel() for weight in model.parameters()) / 1e6:.2f} M"
+
+
+def _settings(entry: ModelEntry) -> Table:
+    """A row for each setting of a model, below its first line and paper."""
+    authors, address = entry.paper
+    title = f"{entry.summary}\n{entry.family}; {', '.join(_capabilities(entry))}; {address or authors}"
+    table = Table("setting", "default", "type", "meaning", box=None, pad_edge=False)
+    table.title, table.title_justify, table.title_style = escape(title), "left", ""
+    meanings = entry.documented()
+    for field, info in entry.config.model_fields.items():
+        if field != "name":
+            default = "required" if info.is_required() else str(info.default)
+            table.add_row(field, *map(escape, (default, _type_name(info), meanings.get(field, ""))))
+    return table
 
 
 def _type_name(info: FieldInfo) -> str:

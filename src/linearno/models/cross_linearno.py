@@ -60,7 +60,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("cross-linearno", needs=("points",), published=(PUBLISHED,))
+@model("cross-linearno", needs=("points",), published=(PUBLISHED,), family="reconstruction")
 class CrossLinearNO(Transformer):
     """Cross-LinearNO: a field at any points from observations at others (Hu et al., 2026, appendix E).
 

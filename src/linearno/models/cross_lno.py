@@ -41,7 +41,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("cross-lno", needs=("points",), published=(PUBLISHED,))
+@model("cross-lno", needs=("points",), published=(PUBLISHED,), family="reconstruction")
 class CrossLNO(nn.Module):
     """LNO that reconstructs a field at any points from observations at others (Wang and Wang, 2024).
 

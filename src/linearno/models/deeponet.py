@@ -78,7 +78,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("deeponet", needs=("points",), published=(PUBLISHED,))
+@model("deeponet", needs=("points",), published=(PUBLISHED,), family="reconstruction")
 class DeepONet(nn.Module):
     """DeepONet that reconstructs a field from any number of observations (Lu et al., 2021).
 

@@ -65,7 +65,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("f-fno", needs=grid_needs, published=(PUBLISHED,))
+@model("f-fno", needs=grid_needs, published=(PUBLISHED,), family="spectral")
 class FFNO(GridOperator):
     """Factorised Fourier neural operator (Tran et al., 2023, https://arxiv.org/abs/2111.13802).
 

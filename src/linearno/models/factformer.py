@@ -67,7 +67,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("factformer", needs=factformer_needs, published=(PUBLISHED,))
+@model("factformer", needs=factformer_needs, published=(PUBLISHED,), family="linear attention")
 class FactFormer(LibraryTransformer):
     """FactFormer: attention along one axis of a grid after the other (Li et al., 2023).
 

@@ -165,7 +165,9 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("flare", needs=lambda config: ("time",) * config.time, published=(PUBLISHED,))
+@model(
+    "flare", needs=lambda config: ("time",) * config.time, published=(PUBLISHED,), family="latent attention"
+)
 class FLARE(FlareOperator):
     """FLARE: fast low-rank attention routing engine (Puri et al., 2025).
 

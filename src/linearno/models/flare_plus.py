@@ -46,7 +46,7 @@ class FlarePlusMixer(nn.Module):
         return self.merge(merge_heads(scatter_slices(key, query, slices)))
 
 
-@model("flare++", needs=lambda config: ("time",) * config.time)
+@model("flare++", needs=lambda config: ("time",) * config.time, family="latent attention")
 class FLAREPlus(FlareOperator):
     """FLARE++: FLARE with queries that depend on the input (2026).
 

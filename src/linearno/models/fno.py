@@ -39,7 +39,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("fno", needs=grid_needs, published=(PUBLISHED,))
+@model("fno", needs=grid_needs, published=(PUBLISHED,), family="spectral")
 class FNO(GridOperator):
     """Fourier neural operator (Li et al., 2021, https://arxiv.org/abs/2010.08895).
 

@@ -125,7 +125,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("galerkin", needs=time_need, published=(PUBLISHED,))
+@model("galerkin", needs=time_need, published=(PUBLISHED,), family="linear attention")
 class GalerkinTransformer(LibraryTransformer):
     """Galerkin Transformer: linear attention as a Galerkin projection (Cao, 2021).
 

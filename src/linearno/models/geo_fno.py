@@ -96,7 +96,7 @@ SCATTERED = PublishedFormat(
 )
 
 
-@model("geo-fno", needs=geo_needs, published=(STRUCTURED, SCATTERED))
+@model("geo-fno", needs=geo_needs, published=(STRUCTURED, SCATTERED), family="spectral")
 class GeoFNO(GridOperator):
     """Geometry-aware Fourier neural operator (Li et al., 2023, https://arxiv.org/abs/2207.05209).
 

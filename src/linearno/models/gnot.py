@@ -166,7 +166,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("gnot", needs=time_need, published=(PUBLISHED,))
+@model("gnot", needs=time_need, published=(PUBLISHED,), family="linear attention")
 class GNOT(PointOperator):
     """GNOT: linear cross-attention and experts that are gated by the position (Hao et al., 2023).
 
@@ -300,7 +300,7 @@ COMPLETER = PublishedFormat(
 )
 
 
-@model("cross-gnot", needs=("points",), published=(COMPLETER,))
+@model("cross-gnot", needs=("points",), published=(COMPLETER,), family="reconstruction")
 class CrossGNOT(nn.Module):
     """GNOT that reconstructs a field at any points from observations at others (Hao et al., 2023).
 

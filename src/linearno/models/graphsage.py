@@ -53,7 +53,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("graphsage", needs=graph_needs, published=(PUBLISHED,))
+@model("graphsage", needs=graph_needs, published=(PUBLISHED,), family="points and graphs")
 class GraphSAGE(GraphOperator):
     """GraphSAGE: means over the neighbours of each point, layer by layer (Hamilton et al., 2017).
 

@@ -47,7 +47,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("linearno", needs=point_needs, published=(PUBLISHED,))
+@model("linearno", needs=point_needs, published=(PUBLISHED,), family="slice attention")
 class LinearNO(PointTransformer):
     """Linear attention neural operator (Hu et al., 2026, https://arxiv.org/abs/2511.06294).
 

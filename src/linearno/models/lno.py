@@ -96,7 +96,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("lno", published=(PUBLISHED,), needs=lambda config: ("time",) * config.time)
+@model("lno", published=(PUBLISHED,), needs=lambda config: ("time",) * config.time, family="latent attention")
 class LNO(nn.Module):
     """Latent neural operator: blocks work on M slices only (Wang and Wang, 2024).
 

@@ -313,7 +313,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("lrsa", needs=lrsa_needs, published=(PUBLISHED,))
+@model("lrsa", needs=lrsa_needs, published=(PUBLISHED,), family="latent attention")
 class LRSA(PointOperator):
     """Low-rank spatial attention with a transformer block among the slices (Yang et al., 2026).
 

@@ -60,7 +60,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("lsm", needs=grid_needs, published=(PUBLISHED,))
+@model("lsm", needs=grid_needs, published=(PUBLISHED,), family="spectral")
 class LSM(GridOperator):
     """Latent spectral model (Wu et al., 2023, https://arxiv.org/abs/2301.12664).
 

@@ -59,7 +59,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("meshgraphnet", needs=graph_needs, published=(PUBLISHED,))
+@model("meshgraphnet", needs=graph_needs, published=(PUBLISHED,), family="points and graphs")
 class MeshGraphNet(GraphOperator):
     """MeshGraphNet: message passing with states at points and edges (Pfaff et al., 2021).
 

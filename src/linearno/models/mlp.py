@@ -29,7 +29,9 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("mlp", needs=lambda config: ("time",) * config.time, published=(PUBLISHED,))
+@model(
+    "mlp", needs=lambda config: ("time",) * config.time, published=(PUBLISHED,), family="points and graphs"
+)
 class MLP(PointOperator):
     """Multilayer perceptron at each point (Bonnet et al., 2022).
 

@@ -142,7 +142,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("ono", needs=time_need, published=(PUBLISHED,))
+@model("ono", needs=time_need, published=(PUBLISHED,), family="linear attention")
 class ONO(PointOperator):
     """Orthogonal neural operator: a kernel of orthonormal features (Xiao et al., 2024).
 

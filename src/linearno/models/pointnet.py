@@ -65,7 +65,12 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("pointnet", needs=lambda config: ("time",) * config.time, published=(PUBLISHED,))
+@model(
+    "pointnet",
+    needs=lambda config: ("time",) * config.time,
+    published=(PUBLISHED,),
+    family="points and graphs",
+)
 class PointNet(PointOperator):
     """PointNet: each point and the maximum over all points of a sample (Qi et al., 2017).
 

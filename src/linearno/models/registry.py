@@ -1,6 +1,7 @@
 """Models by name. A model's constructor signature is its configuration."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -15,6 +16,19 @@ from linearno.data import FieldSpec
 from linearno.nn.protocol import GRID_NEED, ModelConfig, ModelSpec, settings_of
 
 SIZES = ("coords", "inputs", "outputs")  # constructor arguments that come from the data
+AUTHORS_AND_YEAR = re.compile(r"\(([^()]*?\d{4})\b")  # in the first line of a docstring
+ADDRESS = re.compile(r"https?://[^\s()]*[^\s().,]")
+
+Family = Literal[
+    "slice attention",
+    "latent attention",
+    "linear attention",
+    "spectral",
+    "points and graphs",
+    "reconstruction",
+    "classical",
+    "other",
+]
 
 Needs = Sequence[str] | Callable[[Any], Sequence[str]]
 M = TypeVar("M", bound=nn.Module)
@@ -54,6 +68,7 @@ class ModelEntry:
         needs: what `forward` takes beyond coordinates and inputs; may depend on the settings.
         sizes: constructor arguments that come from the data.
         published: formats of published weights.
+        family: the group of architectures that the model is listed with.
     """
 
     name: str
@@ -62,6 +77,7 @@ class ModelEntry:
     needs: Needs
     sizes: tuple[str, ...]
     published: tuple[PublishedFormat, ...] = ()
+    family: Family = "other"
 
     def needs_of(self, config: ModelConfig) -> tuple[str, ...]:
         return tuple(self.needs(config) if callable(self.needs) else self.needs)
@@ -70,6 +86,13 @@ class ModelEntry:
     def summary(self) -> str:
         """First line of the docstring."""
         return (inspect.getdoc(self.cls) or "").partition("\n")[0]
+
+    @property
+    def paper(self) -> tuple[str, str]:
+        """Authors and year from the first line of the docstring, and its first address; "" if absent."""
+        authors = AUTHORS_AND_YEAR.search(self.summary)
+        address = ADDRESS.search(inspect.getdoc(self.cls) or "")
+        return authors[1] if authors else "", address[0] if address else ""
 
     def documented(self) -> dict[str, str]:
         """Description of each argument, from the `Args:` section of the docstring."""
@@ -93,7 +116,11 @@ MODELS: Registry[ModelEntry] = Registry(
 
 
 def model(
-    name: str, *, needs: Needs = (), published: Sequence[PublishedFormat] = ()
+    name: str,
+    *,
+    needs: Needs = (),
+    published: Sequence[PublishedFormat] = (),
+    family: Family = "other",
 ) -> Callable[[type[M]], type[M]]:
     """Register a module class; its constructor signature becomes its configuration.
 
@@ -108,6 +135,7 @@ def model(
             field of the data such as "edges"; "grid" asks for data on a grid. A function of the settings
             where it depends on them.
         published: formats of published weights, for `from_published` and `linearno import`.
+        family: the group of architectures under which `linearno models` lists the model.
 
     >>> @model("scaled")
     ... class Scaled(nn.Module):
@@ -119,7 +147,7 @@ def model(
         if (known := MODELS.registered(name)) is not None:
             owner = f"{known.cls.__module__}.{known.cls.__qualname__}"
             raise UserError(f"model {name!r} is registered already, by {owner}; choose another name")
-        MODELS.register(name)(_record_arguments(cls, name, needs, tuple(published)))
+        MODELS.register(name)(_record_arguments(cls, name, needs, tuple(published), family))
         return cls
 
     return add
@@ -148,7 +176,7 @@ def rebuild_model(name: str, sizes: Mapping[str, Any], settings: Mapping[str, An
 
 
 def _record_arguments(
-    cls: type[M], name: str, needs: Needs, published: tuple[PublishedFormat, ...]
+    cls: type[M], name: str, needs: Needs, published: tuple[PublishedFormat, ...], family: Family
 ) -> ModelEntry:
     """Derive the configuration of `cls`, and let its constructor check arguments and record them."""
     if isinstance(needs, str):
@@ -160,7 +188,7 @@ def _record_arguments(
         p.name for p in parameters if p.name in SIZES or (p.name == "grid" and p.default is p.empty)
     )
     config = _derive_config(cls, name, [p for p in parameters if p.name not in sizes])
-    entry = ModelEntry(name, cls, config, needs, sizes, published)
+    entry = ModelEntry(name, cls, config, needs, sizes, published, family)
     positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
 
     @wraps(original)

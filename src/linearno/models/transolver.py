@@ -49,7 +49,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("transolver", needs=point_needs, published=(PUBLISHED,))
+@model("transolver", needs=point_needs, published=(PUBLISHED,), family="slice attention")
 class Transolver(PointTransformer):
     """Physics-Attention, a special case of linear attention (Wu et al., 2024, https://arxiv.org/abs/2402.02366).
 

@@ -144,7 +144,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("transolver++", needs=needs, published=(PUBLISHED,))
+@model("transolver++", needs=needs, published=(PUBLISHED,), family="slice attention")
 class TransolverPlus(PointOperator):
     """Transolver++: Transolver with adaptive temperatures and Gumbel noise (Luo et al., 2025).
 

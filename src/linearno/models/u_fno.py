@@ -47,7 +47,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("u-fno", needs=grid_needs, published=(PUBLISHED,))
+@model("u-fno", needs=grid_needs, published=(PUBLISHED,), family="spectral")
 class UFNO(GridOperator):
     """U-FNO (Wen et al., 2022, https://arxiv.org/abs/2109.03697), in the form of the Neural-Solver-Library.
 

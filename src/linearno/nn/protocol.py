@@ -94,6 +94,20 @@ def fixed_grid(model: nn.Module) -> tuple[int, ...] | None:
     return None
 
 
+def capabilities(model: nn.Module) -> tuple[str, ...]:
+    """Where the model predicts ("grid" or "mesh"), and "graph", "ragged", "query", "stream" if it can."""
+    needs = needs_of(model) or ()
+    found = {
+        "grid": fixed_grid(model) is not None or GRID_NEED in needs,
+        "mesh": fixed_grid(model) is None and GRID_NEED not in needs,
+        "graph": "edges" in needs or hasattr(spec_of(model).config, "graph"),
+        "ragged": takes_segments(model) and fixed_grid(model) is None,
+        "query": isinstance(model, Queryable) and fixed_grid(model) is None,
+        "stream": isinstance(model, Streamable) and fixed_grid(model) is None,
+    }
+    return tuple(name for name, present in found.items() if present)
+
+
 def grid_free_settings(model: nn.Module) -> str:
     """Settings with which a model bound to a grid would predict at any points."""
     return (model.grid_free_settings if isinstance(model, FixedGrid) else "") or "another model"
