@@ -61,7 +61,7 @@ def _growth(record: Record) -> str:
             f"per point, the second part as N^{facts['exponents']['memory']:.2f}"
         )
     if (first := facts.get("fitted_from", 0)) > facts["rows"][0]["points"]:
-        fits += f", from {first:,} points; smaller meshes are one chunk"
+        fits += f", from {first:,} points on; smaller meshes are one chunk"
     model, calls = facts["model"], len(facts["rows"][0]["seconds"])
     threads = f", {facts['threads']} threads" if facts.get("threads") else ""
     note = (

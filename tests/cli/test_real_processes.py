@@ -27,6 +27,12 @@ PLANTED = ("pyvista", "struct", "multiprocessing", "numpy", "pickle", "json", "t
 PLANT = "import pathlib\npathlib.Path({marker!r}).touch()\nraise SystemExit('planted file ran')\n"
 
 
+def test_example_cases_are_generated_by_a_fresh_process(tmp_path):
+    command = [sys.executable, "-m", "linearno", "data", "generate", "cases", "--resolution", "6"]
+    subprocess.run([*command, "--train", "2", "--test", "1", "--out", str(tmp_path / "cases")], check=True)
+    assert len(list((tmp_path / "cases").glob("*.vtu"))) == 3
+
+
 @pytest.fixture
 def linearno_script(tmp_path):
     """The command line of the console script, whose folder, not the working directory, is on sys.path."""

@@ -1,6 +1,7 @@
 """`linearno data`: list the benchmarks; generate, verify, pack and unpack their data."""
 
 import os
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import Annotated
@@ -19,6 +20,8 @@ from linearno.data.generation.card import CARD, Card, array_name, open_array, re
 from linearno.data.generation.plan import Plan, read_progress
 
 MAX_LISTED_SAMPLES = 5
+
+import_module("linearno.meshes.example_cases")  # registers the benchmark "cases"
 
 app = typer.Typer(help="List, generate and check the data of the benchmarks.", no_args_is_help=True)
 

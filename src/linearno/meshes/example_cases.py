@@ -1,4 +1,4 @@
-"""Simulations to begin with: pulled plates with voids, each on a mesh of its own, as VTU files."""
+"""Example simulations: stretched plates with holes, each on its own mesh, as VTU files."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -119,8 +119,8 @@ def write_plate(path: Path, plate: PulledCell) -> None:
 
 DATASETS.register("cases")(
     Benchmark(
-        summary="Your own simulations, as mesh files (docs/how-to/own-simulations.md); made here: pulled "
-        "plates with voids, each on a mesh of its own",
+        summary="Your own simulations, as mesh files (docs/how-to/own-simulations.md); `generate` "
+        "writes an example: stretched plates with holes, each on its own mesh",
         config=CasesConfig,
         open=open_cases,
         verify=verify_cases,
