@@ -6,7 +6,7 @@ from linearno.data import DATASETS, Benchmark
 from linearno.models import MODELS, ModelEntry
 from linearno.run_config import RunConfig, recipe
 
-PUBLISHED, DEFAULT, UNFIT = "●", "○", ""
+ORDER = UNFIT, DEFAULT, PUBLISHED = "", "○", "●"
 MARKS = (
     "● trains with settings from the literature, ○ with the default settings of the model; empty: the model\n"
     "does not fit the benchmark. `linearno train BENCHMARK/MODEL` runs any pair."
@@ -15,11 +15,18 @@ MARKS = (
 
 @table("models", "", command=None, others=True)
 def models_table(records: Records) -> str:
-    """A row for each built-in model with its paper, a column for each built-in benchmark."""
-    rows = [
-        [f"`{model}`", _paper(MODELS[model]), *(_mark(name, model) for name in _benchmarks())]
-        for model in _models()
-    ]
+    """A row for each built-in model with its paper, a column for each built-in benchmark.
+
+    A model `cross-NAME`, the form of NAME for field reconstruction, shares the row of NAME.
+    """
+    names = _models()
+    rows = []
+    for model in names:
+        if model.startswith("cross-") and model.removeprefix("cross-") in names:
+            continue
+        forms = [form for form in (model, f"cross-{model}") if form in names]
+        marks = [max((_mark(name, form) for form in forms), key=ORDER.index) for name in _benchmarks()]
+        rows.append([", ".join(f"`{form}`" for form in forms), _paper(MODELS[model]), *marks])
     heads = [title(name) + (f" (`{name}`)" if name != title(name).lower() else "") for name in _benchmarks()]
     return f"{markdown_table(['model', 'paper', *heads], rows)}\n\n{MARKS}"
 

@@ -1,11 +1,13 @@
 """`linearno models` lists every model with what it can do."""
 
 import pytest
+import torch
+from torch import nn
 from typer.testing import CliRunner
 
 from linearno import LinearNO
 from linearno.cli import app
-from linearno.models import MODELS
+from linearno.models import MODELS, model
 from linearno.nn.protocol import capabilities
 
 BUILT_IN = [name for name in MODELS if MODELS[name].cls.__module__.startswith("linearno.models.")]
@@ -54,3 +56,29 @@ def test_a_name_shows_the_settings():
     assert found.exit_code == 0
     assert "spectral; grid; https://arxiv.org/abs/2010.08895" in found.output
     assert "modes" in found.output
+
+
+def test_models_whose_constructors_read_values_or_fail_are_listed_too():
+    @model("listed-reading")
+    class Reading(nn.Module):
+        """A model whose constructor reads a value, which has none on the meta device."""
+
+        def __init__(self, *, coords: int, inputs: int, outputs: int):
+            super().__init__()
+            self.scale = torch.linspace(0, 1, 4).max().item()
+            self.net = nn.Linear(coords + inputs, outputs)
+
+    @model("listed-failing")
+    class Failing(nn.Module):
+        """A model that cannot be built for most data."""
+
+        def __init__(self, *, coords: int, inputs: int, outputs: int):
+            raise RuntimeError("only for 7 coordinates")
+
+    try:
+        lines = CliRunner().invoke(app, ["models"], env={"COLUMNS": "140"}).output.splitlines()
+    finally:
+        for name in ("listed-reading", "listed-failing"):
+            del MODELS._entries[name]
+    rows = {line.split()[0]: line.split()[1:] for line in lines if line.startswith("  listed")}
+    assert rows == {"listed-reading": ["mesh", "0.00", "M", "0.00", "M"], "listed-failing": []}

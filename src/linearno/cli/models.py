@@ -15,6 +15,7 @@ from linearno.core.errors import UserError
 from linearno.data import DATASETS, FieldSpec
 from linearno.models import MODELS, ModelEntry, build_model, import_definitions
 from linearno.models.registry import Family
+from linearno.nn import ModelConfig
 from linearno.nn.protocol import capabilities
 from linearno.run_config import recipe
 
@@ -68,11 +69,26 @@ def _capabilities(entry: ModelEntry) -> tuple[str, ...]:
     points = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",))
     for spec in (points, points.model_copy(update={"grid": (32, 32)})):
         try:
-            with torch.device("meta"):
-                return capabilities(build_model(entry.config.make({"name": entry.name}), spec))
+            return capabilities(_without_weights(entry.config.make({"name": entry.name}), spec))
         except UserError:
             continue
     return ()
+
+
+def _without_weights(config: ModelConfig, spec: FieldSpec) -> nn.Module:
+    """The model on the meta device; a model of a user whose constructor reads values gets memory."""
+    try:
+        with torch.device("meta"):
+            return build_model(config, spec)
+    except UserError:
+        raise
+    except Exception:
+        if MODELS[config.name].cls.__module__.startswith("linearno."):
+            raise
+    try:
+        return build_model(config, spec)
+    except Exception as error:
+        raise UserError(f"model {config.name!r} cannot be built: {error}") from error
 
 
 def _count(name: str, benchmark: str) -> str:
@@ -82,8 +98,7 @@ def _count(name: str, benchmark: str) -> str:
         layout = DATASETS[benchmark].layout
         if layout is None or config.model.name != name or set(config.task.provides):
             return ""
-        with torch.device("meta"):
-            model = build_model(config.model, layout(config.data).spec)
+        model = _without_weights(config.model, layout(config.data).spec)
     except UserError:
         return ""
     return _millions(model)

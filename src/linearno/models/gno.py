@@ -57,7 +57,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("gno", needs=graph_needs, published=(PUBLISHED,))
+@model("gno", needs=graph_needs, published=(PUBLISHED,), family="points and graphs")
 class GNO(GraphOperator):
     """Graph neural operator: kernel integrals over the neighbours of each point (Li et al., 2020).
 

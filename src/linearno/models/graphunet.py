@@ -62,7 +62,7 @@ def needs_of_levels(settings: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*graph_needs(settings), "positions")))
 
 
-@model("graphunet", needs=needs_of_levels, published=(PUBLISHED,))
+@model("graphunet", needs=needs_of_levels, published=(PUBLISHED,), family="points and graphs")
 class GraphUNet(GraphOperator):
     """U-Net of GraphSAGE layers on graphs of fewer and fewer points (Gao and Ji, 2019).
 

@@ -122,7 +122,7 @@ PUBLISHED = PublishedFormat(
 )
 
 
-@model("oformer", needs=time_need, published=(PUBLISHED,))
+@model("oformer", needs=time_need, published=(PUBLISHED,), family="linear attention")
 class OFormer(PointOperator):
     """OFormer: linear attention with rotary positions, read at any query points (Li et al., 2023).
 
