@@ -1,6 +1,7 @@
 """What a network is told of place and time. Axes: B batch, N points, X coordinates, R references, W width."""
 
 import math
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -70,3 +71,31 @@ class FourierFeatures(nn.Module):
         # a sum of products, not a matrix product: exact under autocast and without TF32
         phases = 2 * math.pi * (points.unsqueeze(-1) * self.directions).sum(dim=-2)
         return torch.cat([phases.sin(), phases.cos()], dim=-1)
+
+
+Waves = Literal["transformer", "nerf"]
+
+
+class CoordinateWaves(nn.Module):
+    """[sin ω₀ x₁, cos ω₀ x₁, sin ω₁ x₁, …, cos ω x_X]: sine and cosine of each coordinate at fixed frequencies.
+
+    ω_k = 10000^(−2k/F) of "transformer", or 2^k π of "nerf", for k = 0 … F − 1.
+
+    Args:
+        coords: number of coordinates X.
+        frequencies: F.
+        kind: which frequencies.
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, coords: int, frequencies: int, kind: Waves):
+        super().__init__()
+        k = torch.arange(frequencies, dtype=torch.float64)
+        found = 10000 ** (-2 * k / frequencies) if kind == "transformer" else math.pi * 2**k
+        self.register_buffer("frequencies", found.float(), persistent=False)
+        self.features = 2 * coords * frequencies
+
+    def forward(self, points: Float[Tensor, "*B N X"]) -> Float[Tensor, "*B N F"]:
+        angles = points.unsqueeze(-1) * self.frequencies
+        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-3)

@@ -34,6 +34,13 @@ class Graph(NamedTuple):
     rows: Int64[Tensor, "B N K"]
     exists: Bool[Tensor, "B N K"]
 
+    def in_each(self, x: Features) -> "Graph":
+        """The graph for the samples of x; that of one geometry is the same in all of them."""
+        if self.rows.shape[0] == x.shape[0]:
+            return self
+        starts = torch.arange(x.shape[0], device=x.device) * x.shape[1]
+        return Graph(self.rows + starts[:, None, None], self.exists.expand(x.shape[0], -1, -1))
+
     def sources(self, x: Features) -> Messages:
         """Features of the source of every edge."""
         return x.flatten(0, 1)[self.rows]

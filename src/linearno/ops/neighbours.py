@@ -62,7 +62,7 @@ def find_neighbours(
     """
     samples = points.shape[0]
     points, queries = points.detach(), queries.detach()
-    if samples > 1 and mask is None and _shared(points) and _shared(queries):
+    if samples > 1 and mask is None and is_shared(points) and is_shared(queries):
         one = find_neighbours(points[:1], queries[:1], count=count, radius=radius, cache=cache)
         return Neighbours(*(part.expand(samples, -1, -1) for part in one))
     if points.device.type == "cpu" and not torch.compiler.is_compiling():
@@ -100,7 +100,7 @@ def _nearest(
     return Neighbours(torch.where(exists, index, 0), exists)
 
 
-def _shared(points: Points) -> bool:
+def is_shared(points: Points) -> bool:
     """Whether all samples are the same memory, as `FieldData.batch` makes a mesh that they share."""
     return not torch.compiler.is_compiling() and points.stride(0) == 0
 
