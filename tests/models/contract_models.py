@@ -22,7 +22,10 @@ TINY = {  # a model gets those that it has
     **{"unets": 1, "key_layers": 1, "mlp_layers": 1, "head_layers": 1},
 }
 SMALL_DECODER = {"latent": 12, "resolution": 8}
+SMALL_CUBE = {"latent": 7, "kernel_in": (8,), "kernel_out": (8,), "frequencies": 4}
 OWN_SETTINGS: dict[str, dict] = {  # further settings of a case
+    "gino": SMALL_CUBE,
+    "gino, nonlinear": SMALL_CUBE,
     "oformer": SMALL_DECODER,
     "oformer, marching": SMALL_DECODER,
 }
@@ -31,6 +34,7 @@ VARIANTS = {
     "galerkin, distances": {"unified": {"ref": 3, "place": "coords"}, "append": "coords"},
     "galerkin, original": {"form": "original"},
     "geo-fno, scattered": {"latent": 9},
+    "gino, nonlinear": {"transform": "nonlinear", "embedding": "nerf", "latent": (6, 9), "depth": 2},
     "gnot, original": {"form": "original"},
     "linearno, grid": {"stem": "conv"},
     "lno, grid": {"trunk": "grid"},

@@ -1,4 +1,4 @@
-"""Geometry-informed neural operator (Li et al., NeurIPS 2023): Fourier blocks between two kernel integrals."""
+"""Geometry-informed neural operator (Li et al., NeurIPS 2023): Fourier blocks between kernel integrals."""
 
 import re
 from collections.abc import Mapping
@@ -125,13 +125,13 @@ class GINO(nn.Module):
     grid y, and another one takes those of the grid back to the points:
 
         f(y) = mean over |p − y| ≤ r_in of κ(p, y) ⊙ [x, a](p),   h = lift([f, b]) + E(t)
-        z = σ(F⁻¹(R · F h) + W h + c),   h ← σ(mlp(z) + g ⊙ h)                        `depth` times, no σ at last
+        z = σ(F⁻¹(R · F h) + W h + c),   h ← σ(mlp(z) + g ⊙ h)        `depth` times, in the last without σ
         u(p) = head(Σ over |y − p| ≤ r_out of κ'(y, p) ⊙ h(y))
 
-    κ, κ' are networks of sines and cosines of both end points, σ is a GELU, b a field given on the grid. A grid
-    point that sees no points gets 0. The box of the points is mapped to the unit cube axis by axis: κ, the grid
-    and both radii are on that cube, [x, a] holds the scaled coordinates. The cost is O(N) for a grid of fixed
-    size. `query` predicts at any points of the box.
+    κ, κ' are networks of sines and cosines of both end points, σ is a GELU, b a field given on the grid. A
+    grid point that sees no points gets 0. The box of the points is mapped to the unit cube axis by axis: κ,
+    the grid and both radii are on that cube, [x, a] holds the scaled coordinates. On a grid of fixed size the
+    cost is O(N). `query` predicts at any points of the box.
 
     Widths are those of neuraloperator (https://github.com/neuraloperator/neuraloperator); grid, box and radii
     are our settings. Published weights are read with `box` the unit cube. ShapeNet-Car has `latent=32` and
@@ -144,7 +144,7 @@ class GINO(nn.Module):
         width: channels W on the grid.
         modes: kept Fourier modes of each axis, or one number for all; at most half the points of an axis.
         depth: Fourier blocks.
-        latent: points along each axis of the grid, or one number for all; None: 64, or 32 in three dimensions.
+        latent: points along each axis of the grid, or one number for all; None: 64, or 32 of three axes.
         box: bounds of the grid, one pair for each axis, in unscaled coordinates; None: those of each mesh.
         radius_in: r_in, on the unit cube; None: 1.5 steps of the grid.
         radius_out: r_out, on the unit cube; None: 1.5 steps of the grid.
@@ -269,10 +269,9 @@ class GINO(nn.Module):
     def query(self, points: Float[Tensor, "B K X"], states: LatentField) -> Output:
         """The field at any points, each on its own, in the coordinates in which the positions were given."""
         features, frame = states
-        if points.shape[-1] != len(self.grid.shape):
-            raise UserError(
-                f"this model takes points of {len(self.grid.shape)} coordinates, got {points.shape}"
-            )
+        axes = len(self.grid.shape)
+        if points.shape[-1] != axes:
+            raise UserError(f"points: this model takes {axes} coordinates, got {points.shape[-1]}")
         unit = frame.to_unit(one_if_shared(points) if frame.low.shape[0] == 1 else points)
         return self.head(self.to_points(features, self.grid.points_of(unit), unit, self.grid.graph_out(unit)))
 

@@ -77,7 +77,7 @@ Waves = Literal["transformer", "nerf"]
 
 
 class CoordinateWaves(nn.Module):
-    """[sin ω₀ x₁, cos ω₀ x₁, sin ω₁ x₁, …, cos ω x_X]: sine and cosine of each coordinate at fixed frequencies.
+    """Sine and cosine of each coordinate at fixed frequencies: [sin ω₀ x₁, cos ω₀ x₁, sin ω₁ x₁, …].
 
     ω_k = 10000^(−2k/F) of "transformer", or 2^k π of "nerf", for k = 0 … F − 1.
 

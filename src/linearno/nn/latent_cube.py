@@ -8,6 +8,7 @@ from itertools import product
 from math import ceil
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -101,18 +102,18 @@ class LatentCube(nn.Module):
 
 
 def most_in_ball(radius: float, shape: Sequence[int]) -> int:
-    """A bound of the number of grid points within `radius` of any point; on grids of equal steps a tight one.
+    """A bound of the number of grid points within `radius` of any point.
 
-    It counts around the points of a fine grid in one corner of a cell (the others are mirror images), in balls
-    that are larger by the distance from any point to the fine grid.
+    It counts around the points of a fine grid in one corner of a cell (the others are mirror images), in
+    balls that are larger by the distance from any point to the fine grid.
     """
-    steps = torch.tensor([1 / (side - 1) for side in shape], dtype=torch.float64)
-    sides = [min(ceil(radius * (side - 1)) + 1, side - 1) for side in shape]
-    offsets = torch.tensor([*product(*(range(-side, side + 1) for side in sides))]) * steps
+    steps = np.array([1 / (side - 1) for side in shape])
+    reach = [min(ceil(radius * (side - 1)) + 1, side - 1) for side in shape]
+    offsets = np.array([*product(*(range(-r, r + 1) for r in reach))]) * steps
     fine = steps / (2 * (CENTRES - 1))
-    margin = fine.norm() / 2
-    centres = torch.tensor([*product(range(CENTRES), repeat=len(shape))]) * fine
-    return max(int(((offsets - centre).norm(dim=1) <= radius + margin).sum()) for centre in centres)
+    centres = np.array([*product(range(CENTRES), repeat=len(shape))]) * fine
+    limit = radius + np.linalg.norm(fine) / 2
+    return max(int((np.linalg.norm(offsets - centre, axis=1) <= limit).sum()) for centre in centres)
 
 
 class FourierBlock(nn.Module):
