@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from linearno import from_published
+from linearno.models.gino import GINO
 from linearno.models.graphsage import GraphSAGE
 from linearno.models.graphunet import GraphUNet
 from linearno.models.meshgraphnet import MeshGraphNet
@@ -125,6 +126,35 @@ def test_gno_with_the_stored_edges():
         return model.head(model.propagate(model.lift(given["x"][None]), features, graph))[0]
 
     case.check_published(call)
+
+
+def test_gino_with_the_stored_neighbours():
+    """Inputs and their positions are different numbers, and outputs are at other points."""
+    case = Case(FOLDER / "gino_small.npz")
+
+    def call(model, given):
+        nodes = case.inputs["latent_queries"].flatten(1, 2)
+        torch.testing.assert_close(model.grid.points_of(nodes), nodes)
+        tables = model.grid.graph_in(given["input_geom"], None), model.grid.graph_out(given["output_queries"])
+        for graph, part in zip(tables, ("in", "out"), strict=True):
+            assert torch.equal(graph.exists.sum(dim=-1)[0], case.extra[f"{part}_row_splits"].diff())
+        states = model.encode(
+            given["x"][..., :2],
+            given["x"][..., 2:],
+            positions=given["input_geom"].expand(2, -1, -1),
+            latent_inputs=given["latent_features"].flatten(1),
+        )
+        return model.query(given["output_queries"].expand(2, -1, -1), states)
+
+    case.check_published(call, latent=(8, 9), radius_in=0.23, radius_out=0.19)
+
+
+def test_gino_has_the_published_number_of_parameters():
+    """A complex weight counts as one there. The published modes are those of both signs."""
+    with torch.device("meta"):
+        model = GINO(coords=2, inputs=5, outputs=4, modes=(8, 9))
+    complex_weights = sum(block.fourier.spectral.mixing.weight.numel() // 2 for block in model.blocks)
+    assert sum(weight.numel() for weight in model.parameters()) - complex_weights == 2_733_355
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))

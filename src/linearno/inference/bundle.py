@@ -224,8 +224,10 @@ class Bundle(BundleParts):
             states = states[0], encoded.to(states[0].dtype)
         if isinstance(self.model, Queryable):
             set_matmul_precision(self.precision)
+            positions = self._positions(coords)
+            more = {} if positions is None else {"positions": self._as_weights(positions)}
             with torch.no_grad(), autocast(self.precision, self.device):
-                states = self.model.encode(*states)
+                states = self.model.encode(*states, **more)
         return EncodedSamples(self, states, samples)
 
     @property
@@ -236,7 +238,7 @@ class Bundle(BundleParts):
     def _require_queryable(self) -> None:
         if not completes(self.model) and not isinstance(self.model, Queryable):
             raise unsupported(self.model, "queries at other points: it has no `encode` and `query`")
-        own = [need for need in needs_of(self.model) or () if need not in ("points", GRID_NEED)]
+        own = [need for need in needs_of(self.model) or () if need not in ("points", "positions", GRID_NEED)]
         if own:
             raise unsupported(self.model, f"queries at other points: its `query` does not take {own[0]}")
 
@@ -289,8 +291,14 @@ class Bundle(BundleParts):
 
     def scaled(self, points: Tensor) -> Tensor:
         """Points as the model takes them: scaled, on its device and in the type of its weights."""
-        encoded = self.scaler.coords.encode(points.to(self.scaler.coords.mean))
-        return encoded.to(_weight_dtype(self.model))
+        return self._as_weights(self.scaler.coords.encode(points.to(self.scaler.coords.mean)))
+
+    def _as_weights(self, points: Tensor) -> Tensor:
+        return points.to(self.device, _weight_dtype(self.model))
+
+    def query_points(self, points: Tensor) -> Tensor:
+        """Points as the model is queried at them: unscaled, if it takes positions, else scaled."""
+        return self.scaled(points) if self._positions(points) is None else self._as_weights(points)
 
     def save(self, folder: str | Path) -> None:
         """Write `model.safetensors` and `model.json`; `load` reads them."""
@@ -338,7 +346,7 @@ class EncodedSamples:
             raise UserError(f"{type(bundle.model).__name__} is queried at points alone: leave the inputs out")
         set_matmul_precision(bundle.precision)
         with torch.no_grad(), autocast(bundle.precision, bundle.device):
-            parts = bundle.scaled(points).split(chunk or DEFAULT_CHUNK, dim=1)
+            parts = bundle.query_points(points).split(chunk or DEFAULT_CHUNK, dim=1)
             outputs = [self._query_chunk(part).to(bundle.dtype) for part in parts]
         return torch.cat([bundle.scaler.outputs.decode(output).cpu() for output in outputs], dim=1)
 

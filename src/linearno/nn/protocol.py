@@ -126,7 +126,10 @@ class FixedGrid(Protocol):
 
 @runtime_checkable
 class Queryable(Protocol):
-    """A model that encodes a sample once and predicts at any points from the encoded states."""
+    """A model that encodes a sample once and predicts at any points from the encoded states.
+
+    One that needs positions takes them as a keyword of `encode`, and is queried at unscaled points.
+    """
 
     def encode(self, coords: Tensor, inputs: Any = None) -> Any: ...
 
