@@ -22,7 +22,7 @@ from linearno.ops import Segments
 from linearno.ops.neighbours import is_shared
 
 Hidden = tuple[PositiveInt, ...]
-LatentInputs = Float[Tensor, "B GC"] | None
+LatentInputs = Float[Tensor, "S GC"] | None  # of packed meshes one for each mesh
 HINTS = ("latent", "box", "radius_in", "radius_out", "neighbours", "embedding", "transform")
 
 
