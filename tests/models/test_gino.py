@@ -139,7 +139,7 @@ def test_trains_on_packed_meshes_with_fields_on_the_grid():
         ({"box": ((0.0, 1.0),)}, "box=.* one pair of bounds for each of 2"),
         ({"box": ((0.0, 1.0), (1.0, 1.0))}, "box=.* low < high"),
         ({"coords": 4}, "has 1, 2 or 3 axes, got 4 coordinates"),
-        ({"kernel_in": ()}, "one hidden layer or more"),
+        ({"kernel_in": (8, 0)}, "kernel_in"),
         ({"embedding": "fourier"}, "embedding"),
     ],
 )
@@ -149,10 +149,13 @@ def test_settings_that_do_not_fit_are_refused_in_one_line(settings, message):
     assert "\n" not in str(refused.value)
 
 
-def test_published_weights_with_an_odd_number_of_modes_are_refused():
+def test_published_weights_with_odd_modes_or_factors_are_refused():
     weights = {
         "gno_in.integral_transform.channel_mlp.fcs.0.weight": torch.zeros(4, 32),
         "fno_blocks.convs.0.weight.tensor": torch.zeros(4, 4, 5, 3, dtype=torch.complex64),
     }
     with pytest.raises(UserError, match=r"\(5, 3\) modes: only even numbers"):
+        from_published(weights)
+    weights["fno_blocks.convs.0.weight.core"] = weights.pop("fno_blocks.convs.0.weight.tensor")
+    with pytest.raises(UserError, match="have factorised spectral weights: only dense ones"):
         from_published(weights)

@@ -97,8 +97,3 @@ def test_samples_on_one_geometry_are_computed_as_each_by_itself(transform, geome
     found = layer(f, sources, targets, nearest_graph(sources, targets, settings))
     both = sources.repeat(3, 1, 1), targets.repeat(3, 1, 1)
     torch.testing.assert_close(found, layer(f, *both, nearest_graph(*both, settings)))
-
-
-def test_a_kernel_without_hidden_layers_is_refused():
-    with pytest.raises(ValueError, match="one hidden layer or more"):
-        ChannelKernel(2, CoordinateWaves(2, 4, "nerf"), ())

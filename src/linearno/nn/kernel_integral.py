@@ -68,7 +68,7 @@ class ChannelKernel(nn.Module):
     Args:
         channels: C of f and of the result.
         embedding: e.
-        hidden: channels of the hidden layers of κ, one or more.
+        hidden: channels of the hidden layers of κ.
         transform: "linear", or "nonlinear" if κ depends on f.
         reduction: "mean" or "sum".
     """
@@ -82,8 +82,6 @@ class ChannelKernel(nn.Module):
         transform: Transform = "linear",
         reduction: Reduction = "mean",
     ):
-        if not hidden:
-            raise ValueError("a kernel network needs one hidden layer or more, got none")
         super().__init__()
         self.embedding = embedding
         self.nonlinear, self.reduction = transform == "nonlinear", reduction

@@ -18,6 +18,7 @@ from linearno.nn.config import NeighbourGraph
 from linearno.nn.embeddings import unit_grid
 from linearno.nn.graph import Graph, nearest_graph
 from linearno.nn.spectral import CONVOLUTIONS, FourierLayer
+from linearno.ops.neighbours import is_shared
 
 Positions = Float[Tensor, "S N X"]
 Box = tuple[tuple[float, float], ...]
@@ -99,6 +100,23 @@ class LatentCube(nn.Module):
     def graph_out(self, unit: Positions) -> Graph:
         """Edges from points of the grid to points of the mesh."""
         return nearest_graph(self.points_of(unit), unit, self.outgoing)
+
+
+def grid_shape(latent: int | tuple[int, ...] | None, coords: int) -> tuple[int, ...]:
+    """Points along each axis of the latent grid."""
+    if coords not in (1, 2, 3):
+        raise ValueError(f"a latent grid has 1, 2 or 3 axes, got {coords} coordinates; choose another model")
+    if latent is None:
+        latent = 32 if coords == 3 else 64
+    shape = (latent,) * coords if isinstance(latent, int) else tuple(latent)
+    if len(shape) != coords:
+        raise ValueError(f"latent={shape}: expected one number, or one for each of {coords} coordinates")
+    return shape
+
+
+def one_if_shared(positions: Float[Tensor, "B N X"]) -> Positions:
+    """The first sample, if all are the same memory: neighbours and kernels are then computed once."""
+    return positions[:1] if positions.shape[0] > 1 and is_shared(positions) else positions
 
 
 def most_in_ball(radius: float, shape: Sequence[int]) -> int:
