@@ -59,7 +59,7 @@ def test_samples_that_share_a_mesh_are_computed_as_each_on_its_own():
     model, (x, a) = build(), question()
     shared = x[:1].expand(2, -1, -1)
     apart = shared.clone()
-    assert model.encode(shared, a, positions=shared).frame.low.shape[0] == 1
+    assert model.encode(shared, a, positions=shared).box.low.shape[0] == 1
     out = model(shared, a, positions=shared)
     torch.testing.assert_close(out, model(apart, a, positions=apart))
     torch.testing.assert_close(out, model(shared, a))

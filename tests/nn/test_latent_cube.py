@@ -42,16 +42,16 @@ def test_a_grid_point_sees_the_nearest_points_within_the_radius():
 
 def test_the_box_of_each_mesh_is_mapped_to_the_unit_cube():
     positions = torch.rand(2, 40, 2) * torch.tensor([[[6.0, 3.0]], [[0.1, 9.0]]]) - 2
-    unit = (frame := LatentCube((4, 4), None, None, None, 4).frame(positions)).to_unit(positions)
+    unit = (box := LatentCube((4, 4), None, None, None, 4).box_of(positions)).to_unit(positions)
     torch.testing.assert_close(unit.amin(dim=1), torch.zeros(2, 2))
     torch.testing.assert_close(unit.amax(dim=1), torch.ones(2, 2))
-    assert frame.low.shape == (2, 1, 2)
-    fixed = LatentCube((4, 4), ((-2.0, 4.0), (-1.5, 1.5)), None, None, 4).frame(positions)
+    assert box.low.shape == (2, 1, 2)
+    fixed = LatentCube((4, 4), ((-2.0, 4.0), (-1.5, 1.5)), None, None, 4).box_of(positions)
     corners = torch.tensor([[[-2.0, -1.5], [4.0, 1.5], [1.0, 0.0]]])
     torch.testing.assert_close(fixed.to_unit(corners), torch.tensor([[[0.0, 0.0], [1.0, 1.0], [0.5, 0.5]]]))
 
 
 def test_a_flat_mesh_has_a_finite_position_on_the_cube():
     positions = torch.tensor([[[1.0, 3.0], [2.0, 3.0]]])
-    unit = LatentCube((4, 4), None, None, None, 4).frame(positions).to_unit(positions)
+    unit = LatentCube((4, 4), None, None, None, 4).box_of(positions).to_unit(positions)
     torch.testing.assert_close(unit, torch.tensor([[[0.0, 0.0], [1.0, 0.0]]]))

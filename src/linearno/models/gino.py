@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from linearno.core.errors import UserError
 from linearno.models.published_gino import PUBLISHED
 from linearno.models.registry import model
-from linearno.nn.embeddings import CoordinateWaves, TimeEmbedding, Waves
+from linearno.nn.embeddings import CoordinateWaves, TimeEmbedding, WaveKind
 from linearno.nn.kernel_integral import ChannelKernel, Transform
-from linearno.nn.latent_cube import Box, FourierBlock, Frame, LatentCube, grid_shape, one_if_shared
+from linearno.nn.latent_cube import BoundingBox, Box, FourierBlock, LatentCube, grid_shape, one_if_shared
 from linearno.nn.padding import padding_of
 from linearno.nn.point_mlp import Mask, PointMlp
 from linearno.nn.point_operator import Coords, Inputs, Output, Time, join_features
@@ -33,7 +33,7 @@ class LatentField(NamedTuple):
     """Features on the latent grid, and the box that it covers: what a query needs."""
 
     features: Float[Tensor, "B G W"]
-    frame: Frame
+    box: BoundingBox
 
 
 @model("gino", needs=gino_needs, published=(PUBLISHED,), family="points and graphs")
@@ -104,7 +104,7 @@ class GINO(nn.Module):
         kernel_in: Hidden = (80, 80, 80),
         kernel_out: Hidden = (512, 256),
         transform: Transform = "linear",
-        embedding: Waves = "transformer",
+        embedding: WaveKind = "transformer",
         frequencies: PositiveInt = 32,
         lift_width: PositiveInt | None = None,
         mlp_width: PositiveInt | None = None,
@@ -174,8 +174,8 @@ class GINO(nn.Module):
         """Features on the latent grid: all that a query needs. `mask` excludes padded points."""
         f = join_features(coords, inputs, self.features)
         positions = one_if_shared(coords if positions is None else positions)
-        frame = self.grid.frame(positions)
-        unit = frame.to_unit(positions)
+        box = self.grid.box_of(positions)
+        unit = box.to_unit(positions)
         f = self.to_grid(f, unit, self.grid.points_of(unit), self.grid.graph_in(unit, mask))
         h = self.lift(self._append(f, latent_inputs)).to(f.dtype)
         if (time is None) != (self.time is None):
@@ -183,15 +183,15 @@ class GINO(nn.Module):
         if self.time is not None and time is not None:
             h = h + self.time(time)
         image = self.blocks(h.mT.unflatten(-1, self.grid.shape))
-        return LatentField(full_precision(image).flatten(2).mT, frame)
+        return LatentField(full_precision(image).flatten(2).mT, box)
 
     def query(self, points: Float[Tensor, "B K X"], states: LatentField) -> Output:
         """The field at any points, each on its own, in the coordinates in which the positions were given."""
-        features, frame = states
+        features, box = states
         axes = len(self.grid.shape)
         if points.shape[-1] != axes:
             raise UserError(f"points: this model takes {axes} coordinates, got {points.shape[-1]}")
-        unit = frame.to_unit(one_if_shared(points) if frame.low.shape[0] == 1 else points)
+        unit = box.to_unit(one_if_shared(points) if box.low.shape[0] == 1 else points)
         return self.head(self.to_points(features, self.grid.points_of(unit), unit, self.grid.graph_out(unit)))
 
     def _append(self, f: Tensor, latent_inputs: LatentInputs) -> Tensor:

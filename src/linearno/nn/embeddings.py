@@ -73,7 +73,7 @@ class FourierFeatures(nn.Module):
         return torch.cat([phases.sin(), phases.cos()], dim=-1)
 
 
-Waves = Literal["transformer", "nerf"]
+WaveKind = Literal["transformer", "nerf"]
 
 
 class CoordinateWaves(nn.Module):
@@ -89,7 +89,7 @@ class CoordinateWaves(nn.Module):
 
     frequencies: Tensor
 
-    def __init__(self, coords: int, frequencies: int, kind: Waves):
+    def __init__(self, coords: int, frequencies: int, kind: WaveKind):
         super().__init__()
         k = torch.arange(frequencies, dtype=torch.float64)
         found = 10000 ** (-2 * k / frequencies) if kind == "transformer" else math.pi * 2**k

@@ -26,7 +26,7 @@ DEFAULT_RADIUS = 1.5  # grid steps
 CENTRES = 9  # along each half axis of a cell, in `most_in_ball`
 
 
-class Frame(NamedTuple):
+class BoundingBox(NamedTuple):
     """The box that is mapped to the unit cube.
 
     Args:
@@ -80,14 +80,14 @@ class LatentCube(nn.Module):
         self.register_buffer("points", unit_grid(shape), persistent=False)
         self.register_buffer("bounds", None if box is None else torch.tensor(box), persistent=False)
 
-    def frame(self, positions: Positions) -> Frame:
+    def box_of(self, positions: Positions) -> BoundingBox:
         """The box of each mesh; padded entries repeat points, and do not change it."""
         if self.bounds is None:
             low, high = positions.amin(dim=1, keepdim=True), positions.amax(dim=1, keepdim=True)
         else:
             low, high = self.bounds.to(positions).T[:, None, None]
         extent = high - low
-        return Frame(low, torch.where(extent > 0, extent, 1))
+        return BoundingBox(low, torch.where(extent > 0, extent, 1))
 
     def points_of(self, unit: Positions) -> Float[Tensor, "S G X"]:
         """The points of the grid, for each geometry."""
