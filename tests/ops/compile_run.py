@@ -16,8 +16,8 @@ B, N, H, D, M = 2, 100, 2, 16, 24  # the last tile is not whole, nor are the sli
 
 def as_on_a_device():
     for module in (branch, conv, gather, mix, mlp, norm, scatter, sums):
-        if hasattr(module, "early"):
-            module.early = lambda device: {"EARLY": True, "launch_pdl": True}
+        if hasattr(module, "dependent_launch"):
+            module.dependent_launch = lambda device: {"DEPENDENT": True, "launch_pdl": True}
         if hasattr(module, "product_precision"):
             module.product_precision = lambda x, exact="ieee": exact
 
@@ -59,7 +59,7 @@ def layers(kind):
         branch.branch_forward(h, h, rest, gain, gain, gain, 1e-5, (square, gain), square)
         branch.branch_forward(h, h, rest, gain, gain, gain, 1e-5, None, square)
         branch.branch_backward(h, moments, gain, h, h, h, z, square, square, None)
-    conv.turned(torch.zeros(width, width, 3, 3, dtype=kind))
+    conv.flip_taps(torch.zeros(width, width, 3, 3, dtype=kind))
     conv.add_bias_(h, gain)
     fields = torch.zeros(B, N, 1)
     _, factors = loss.loss_forward(fields, fields, (10, 10), 0.1)

@@ -15,7 +15,7 @@ from linearno.ops import (
     scatter,
     slice_weights,
 )
-from linearno.ops.chunked import BLOCK
+from linearno.ops.chunked import MAX_BLOCK_SCORES
 
 B, N, H, D, M = 2, 133, 3, 5, 7
 NORMS = list(product(("M", "N"), ("N", "M", "sum", "phi")))
@@ -40,7 +40,7 @@ def layer():
 def blocks(request, monkeypatch):
     """Points taken all at once, and 64 at a time."""
     if request.param == "many blocks":
-        monkeypatch.setitem(BLOCK, "cpu", 1)
+        monkeypatch.setitem(MAX_BLOCK_SCORES, "cpu", 1)
 
 
 @pytest.mark.parametrize("biased", [False, True])

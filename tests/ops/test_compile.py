@@ -2,7 +2,7 @@ import pytest
 from compiling import compiled
 
 pytest.importorskip("triton")
-LAYERS = {"_norm", "_norm_back", "_mlp", "_gelu_back", "_branch", "_branch_back", "_add_parts"}
+LAYERS = {"_norm", "_norm_back", "_mlp", "_gelu_back", "_branch", "_branch_back", "_sum_parts"}
 ATTENTION = {"_gather", "_gather_back", "_merge", "_scatter", "_scatter_back", "_mix", "_mix_back"}
 
 

@@ -24,7 +24,7 @@ from linearno.ops import (
     self_attention,
     self_attention_of_means,
 )
-from linearno.ops.backend import chosen
+from linearno.ops.backend import active_backend
 from tests.ops.textbook import Textbook
 
 pytestmark = pytest.mark.slow
@@ -246,7 +246,7 @@ def test_mlp_and_linear_layers_are_as_near_to_float64_as_textbook_arithmetic(kin
 
     def in_the_type_of_x(layer):
         def work(x, *weights):
-            if x.dtype == HALF and chosen() == "plain":  # the kernels cast for themselves
+            if x.dtype == HALF and active_backend() == "plain":  # the kernels cast for themselves
                 weights = [weight.to(HALF) for weight in weights]
             return layer(x, *weights)
 
@@ -368,7 +368,7 @@ def test_mixing_slices_and_damping_their_sum_agree_with_the_plain_ones():
 @pytest.mark.parametrize("grid", [(5, 6), (3, 2, 5), (30, 1)])
 def test_a_convolution_on_a_grid_agrees_with_the_plain_one(monkeypatch, grid, exact):
     if exact:  # as of wide ones on CUDA without tf32
-        monkeypatch.setattr(convolve, "by_taps", lambda x, weight: True)
+        monkeypatch.setattr(convolve, "use_tap_products", lambda x, weight: True)
     x, weight, bias = draw(2, 30, 8), draw(72, 8, *(3 for _ in grid), scale=0.2), draw(72)
     agrees(lambda x, w, b: layers.grid_conv(x, w, b, grid), [x, weight, bias], floor=2**-20)
     last = weight.movedim(1, -1).contiguous().movedim(-1, 1)  # as training keeps them
@@ -385,18 +385,18 @@ def test_what_a_kernel_cannot_do_is_said_or_done_plainly(caplog):
 
 def test_the_environment_chooses_where_nobody_else_does(monkeypatch):
     monkeypatch.setenv("LINEARNO_BACKEND", "plain")
-    assert chosen() == "plain"
+    assert active_backend() == "plain"
     with backend("kernel"):
-        assert chosen() == "kernel"
+        assert active_backend() == "kernel"
     monkeypatch.setenv("LINEARNO_BACKEND", "plane")
     with pytest.raises(UserError, match="did you mean 'plain'"):
-        chosen()
+        active_backend()
 
 
 def test_a_compiler_takes_the_choice_for_a_constant():
     marked = vars(torch.compiler.assume_constant_result(lambda: None))
     assert marked
-    assert marked.items() <= vars(chosen).items()
+    assert marked.items() <= vars(active_backend).items()
 
 
 def test_the_library_is_imported_without_the_compiler():

@@ -94,7 +94,7 @@ def test_offsets_that_leave_a_mesh_empty_or_points_out_are_refused(offsets, word
 def test_states_of_other_meshes_are_refused():
     x, w = torch.randn(1, sum(SIZES), 2, 6), torch.randn(6, 5)
     some = State(*(part[:3] for part in gather(x, w, segments=SEGMENTS)))
-    with pytest.raises(UserError, match="states are of 3 meshes, the segments of 4"):
+    with pytest.raises(UserError, match="expected states of 4 meshes, got states of 3"):
         scatter(x, w, None, some, segments=SEGMENTS)
     with pytest.raises(UserError, match="3 values for 4 segments"):
         expand_per_segment(torch.zeros(3, 1, 2), SEGMENTS)

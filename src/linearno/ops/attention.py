@@ -18,7 +18,7 @@ from linearno.ops.state import Bias, Points, Scale, Score, Slices, State, Values
 Phi = Literal["M", "N"]  # softmax over the slices, or over the points
 Psi = Literal["N", "M", "sum", "phi"]  # softmax over N, over M, over M then sum-norm over N, over N of φ
 
-MOST_MIXED = 128  # slices that a program of the mixing kernel holds
+MAX_MIXED_SLICES = 128  # slices that a program of the mixing kernel holds
 
 SCORE: dict[Psi, Score] = {"N": "linear", "M": "log_softmax", "sum": "log_softmax", "phi": "softmax"}
 
@@ -42,11 +42,11 @@ def self_attention(
     value: Float[Tensor, "D D"],
 ) -> Float[Tensor, "*batch M D"]:
     """softmax(S q (S k)ᵀ / √D) S v among the slices of each head; the maps are (out, in)."""
-    if _mixes_by_kernel(slices, query):
+    if _takes_mix_kernel(slices, query):
         from linearno.ops.fused import FusedMix
 
-        narrow = compute_dtype(slices) == torch.bfloat16
-        return FusedMix.apply(slices, None, None, query, key, value, 0.0, narrow)
+        use_bf16 = compute_dtype(slices) == torch.bfloat16
+        return FusedMix.apply(slices, None, None, query, key, value, 0.0, use_bf16)
     query, key, value = (weight.to(slices.dtype) for weight in (query, key, value))  # states may be wider
     scores = linear(slices, query) @ linear(slices, key).mT / math.sqrt(slices.shape[-1])
     return scores.softmax(dim=-1) @ linear(slices, value)
@@ -61,20 +61,20 @@ def self_attention_of_means(
     value: Float[Tensor, "D D"],
 ) -> Slices:
     """`self_attention` of a state's `slice_means`, by one kernel where there is one for both."""
-    if psi == "sum" and eps and _mixes_by_kernel(state.value, query):
+    if psi == "sum" and eps and _takes_mix_kernel(state.value, query):
         from linearno.ops.fused import FusedMix
 
-        narrow = compute_dtype(state.value) == torch.bfloat16
-        return FusedMix.apply(state.value, state.sum, state.max, query, key, value, eps, narrow)
+        use_bf16 = compute_dtype(state.value) == torch.bfloat16
+        return FusedMix.apply(state.value, state.sum, state.max, query, key, value, eps, use_bf16)
     return self_attention(slice_means(state, psi, eps), query, key, value)
 
 
-def _mixes_by_kernel(slices: Tensor, weight: Tensor) -> bool:
+def _takes_mix_kernel(slices: Tensor, weight: Tensor) -> bool:
     refusal = None
     if {slices.dtype, weight.dtype} != {torch.float32}:
         refusal = f"slices are {slices.dtype} and weights {weight.dtype}, not float32"
-    elif slices.shape[-2] > MOST_MIXED:
-        refusal = f"the kernel mixes up to {MOST_MIXED} slices, not {slices.shape[-2]}"
+    elif slices.shape[-2] > MAX_MIXED_SLICES:
+        refusal = f"the kernel mixes up to {MAX_MIXED_SLICES} slices, not {slices.shape[-2]}"
     return not torch.compiler.is_compiling() and takes_kernel("slice mix", slices, refusal)
 
 
@@ -100,8 +100,8 @@ def linear_attention(
     every point leaves the output at each point as it was. With `segments` each is by itself.
     Reference: https://arxiv.org/abs/2511.06294.
     """
-    parts = gather(x, w_key, scale_key, bias=bias_key, value=value, score=SCORE[psi], segments=segments)
-    state = merge_ranks(parts)
+    local_state = gather(x, w_key, scale_key, bias=bias_key, value=value, score=SCORE[psi], segments=segments)
+    state = merge_ranks(local_state)
     slices = slice_means(state, psi, eps)
     state = state._replace(value=slices if mix is None else mix(slices))
     normaliser = None

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from linearno.ops.backend import compute_dtype, takes_kernel
-from linearno.ops.convolve import by_library
-from linearno.ops.side_streams import note_joint_use
+from linearno.ops.convolve import convolve_by_library
+from linearno.ops.side_streams import record_shared_use
 
 Features = Float[Tensor, "*rows W"]
-MOST_HIDDEN = 1024
-FEW_ROWS, NARROW = 8192, 128  # that a branch and the norm after it are one kernel for
-WIDEST = 256  # inputs and outputs of the fused MLP: a tile holds whole rows
+MAX_HIDDEN = 1024
+MAX_BRANCH_ROWS, MAX_BRANCH_WIDTH = 8192, 128  # that a branch and the norm after it are one kernel for
+MAX_MLP_WIDTH = 256  # inputs and outputs of the fused MLP: a tile holds whole rows
 
 
 class PendingBranch(NamedTuple):
@@ -73,54 +73,56 @@ def add_norm(
     Where products are taken in bf16 the kernel keeps the stream as bf16 and eight bits more, 16 bits of
     mantissa in all: its gradients are then bf16, and half the bytes.
     """
-    h, rest, branch, offset = stream
-    if isinstance(branch, PendingBranch) and offset is not None and _is_small(branch, h):
+    h, low_bits, branch, offset = stream
+    if isinstance(branch, PendingBranch) and offset is not None and _fuses_branch(branch, h):
         from linearno.ops.fused_layers import FusedBranch
 
         w1, b1 = branch.first or (None, None)
         weights = [branch.last] if w1 is None else [w1, b1, branch.last]
-        leaves = note_joint_use(offset, gain, shift, *weights)
-        h, rest, normed = FusedBranch.apply(
-            branch.x.to(h.dtype), h, rest, offset, gain, shift, eps, w1, b1, branch.last, leaves
+        uses = record_shared_use(offset, gain, shift, *weights)
+        h, low_bits, normed = FusedBranch.apply(
+            branch.x.to(h.dtype), h, low_bits, offset, gain, shift, eps, w1, b1, branch.last, uses
         )
-        return Residual(h, rest), normed
-    more = stream.addend
-    if rest is not None or _fused("norm", h, gain):
+        return Residual(h, low_bits), normed
+    addend = stream.addend
+    if low_bits is not None or _takes_kernel("norm", h, gain):
         from linearno.ops.fused_layers import FusedNorm
 
-        kind = torch.float32 if rest is not None and not torch.is_autocast_enabled(h.device.type) else None
-        kind = kind or compute_dtype(h)
-        split = rest is not None or (kind == torch.bfloat16 and torch.is_grad_enabled())
-        leaves = note_joint_use(offset, gain, shift)
-        h, rest, normed = FusedNorm.apply(
-            h.contiguous(), rest, more, offset, gain, shift, eps, kind, split, leaves
+        dtype = (
+            torch.float32 if low_bits is not None and not torch.is_autocast_enabled(h.device.type) else None
         )
-        return Residual(h, rest), normed
-    total = h if more is None else h + more
+        dtype = dtype or compute_dtype(h)
+        split = low_bits is not None or (dtype == torch.bfloat16 and torch.is_grad_enabled())
+        uses = record_shared_use(offset, gain, shift)
+        h, low_bits, normed = FusedNorm.apply(
+            h.contiguous(), low_bits, addend, offset, gain, shift, eps, dtype, split, uses
+        )
+        return Residual(h, low_bits), normed
+    total = h if addend is None else h + addend
     total = total if offset is None else total + offset
     return Residual(total), F.layer_norm(total, gain.shape, gain, shift, eps)
 
 
-def begin(h: Features, data: Tensor) -> Features:
+def initial_stream(h: Features, data: Tensor) -> Features:
     """h as a stream begins with it: in the type of the data, unless `add_norm` would round that to bf16."""
-    halves = h.dtype == compute_dtype(h) == torch.bfloat16 and torch.is_grad_enabled()
-    return h if halves and _fused("norm", h, data) else h.to(data.dtype)
+    use_bf16 = h.dtype == compute_dtype(h) == torch.bfloat16 and torch.is_grad_enabled()
+    return h if use_bf16 and _takes_kernel("norm", h, data) else h.to(data.dtype)
 
 
 def norm_adds_bias(x: Features, bias: Tensor) -> bool:
     """Whether `add_norm` has a kernel that adds a bias on its way."""
-    return _fused("norm", x, bias)
+    return _takes_kernel("norm", x, bias)
 
 
-def _is_small(branch: PendingBranch, h: Tensor) -> bool:
+def _fuses_branch(branch: PendingBranch, h: Tensor) -> bool:
     """Whether one kernel takes a branch and the norm after it: rows and numbers in them are few."""
     (outputs, hidden), inputs = branch.last.shape, branch.x.shape[-1]
-    few = branch.x.shape[:-1].numel() <= FEW_ROWS and max(outputs, inputs) <= NARROW
-    halves = h.dtype == compute_dtype(h) == torch.bfloat16 and branch.x.dtype in (
+    fits = branch.x.shape[:-1].numel() <= MAX_BRANCH_ROWS and max(outputs, inputs) <= MAX_BRANCH_WIDTH
+    use_bf16 = h.dtype == compute_dtype(h) == torch.bfloat16 and branch.x.dtype in (
         torch.bfloat16,
         torch.float32,
     )
-    return few and halves and hidden <= MOST_HIDDEN and _fused("branch", h, branch.last)
+    return fits and use_bf16 and hidden <= MAX_HIDDEN and _takes_kernel("branch", h, branch.last)
 
 
 def norm_linear(
@@ -132,13 +134,13 @@ def norm_linear(
     bias: Float[Tensor, "L"],
 ) -> Float[Tensor, "*rows L"]:
     """A linear map of the layer norm of the closed stream, in float32 where the stream is split."""
-    h, rest, more, offset = stream.h, stream.low_bits, stream.addend, stream.offset
-    alike = len(weight) == 1 and (h.dtype == torch.float32 or rest is not None)
-    if alike and not torch.is_autocast_enabled(h.device.type) and _fused("head", h, weight):
+    h, low_bits, addend, offset = stream.h, stream.low_bits, stream.addend, stream.offset
+    fits = len(weight) == 1 and (h.dtype == torch.float32 or low_bits is not None)
+    if fits and not torch.is_autocast_enabled(h.device.type) and _takes_kernel("head", h, weight):
         from linearno.ops.fused_layers import FusedHead
 
-        return FusedHead.apply(h.contiguous(), rest, more, offset, gain, shift, eps, weight, bias)
-    return linear(add_norm(Residual(h, rest, more, offset), gain, shift, eps)[1], weight, bias)
+        return FusedHead.apply(h.contiguous(), low_bits, addend, offset, gain, shift, eps, weight, bias)
+    return linear(add_norm(Residual(h, low_bits, addend, offset), gain, shift, eps)[1], weight, bias)
 
 
 def mlp(
@@ -155,8 +157,8 @@ def mlp(
     if _takes_mlp(x, w1, w2):
         from linearno.ops.fused_layers import FusedMlp
 
-        kind, leaves = compute_dtype(x), note_joint_use(w1, b1, w2, b2)
-        return FusedMlp.apply(x if exact else x.to(kind), w1, b1, w2, b2, kind, leaves)
+        dtype, uses = compute_dtype(x), record_shared_use(w1, b1, w2, b2)
+        return FusedMlp.apply(x if exact else x.to(dtype), w1, b1, w2, b2, dtype, uses)
     with torch.autocast(x.device.type, enabled=False) if exact else nullcontext():
         hidden = F.linear(x, w1, b1)
     return F.linear(F.gelu(hidden), w2, b2)
@@ -164,10 +166,10 @@ def mlp(
 
 def inverse(t: Float[Tensor, "H"], low: float = -inf, high: float = inf) -> Float[Tensor, "H"]:
     """1 / t, with t clamped between the bounds."""
-    if _fused("inverse", t, t):
+    if _takes_kernel("inverse", t, t):
         from linearno.ops.fused import FusedInverse
 
-        return FusedInverse.apply(t, low, high, note_joint_use(t))
+        return FusedInverse.apply(t, low, high, record_shared_use(t))
     return 1 / (t if low == -inf and high == inf else t.clamp(low, high))
 
 
@@ -183,7 +185,7 @@ def linear_with_passthrough(
 ) -> tuple[Float[Tensor, "*rows L"], Features]:
     """x weightᵀ + bias, and x again. Whoever reads x next should read it from here: then its gradient is
     added in the product of this one's."""
-    if _fused("linear", x, weight):
+    if _takes_kernel("linear", x, weight):
         from linearno.ops.fused_layers import FusedLinear
 
         return FusedLinear.apply(x.to(compute_dtype(x)), weight, bias)
@@ -195,22 +197,22 @@ def grid_conv(
 ) -> Float[Tensor, "B N L"]:
     """A 3×3 (or 3×3×3) convolution with a border of zeros; points are the C-order flattening of `grid`."""
     assert x.shape[-2] == prod(grid)
-    if _fused("convolution", x, weight):
+    if _takes_kernel("convolution", x, weight):
         from linearno.ops.fused_layers import FusedConv
 
         return FusedConv.apply(x.to(compute_dtype(x)).contiguous(), weight, bias, grid)
-    return by_library(x, weight, bias, grid)
+    return convolve_by_library(x, weight, bias, grid)
 
 
 def _takes_mlp(x: Tensor, w1: Tensor, w2: Tensor) -> bool:
     refusal = None
-    if max(x.shape[-1], len(w2)) > WIDEST or len(w1) > MOST_HIDDEN:
+    if max(x.shape[-1], len(w2)) > MAX_MLP_WIDTH or len(w1) > MAX_HIDDEN:
         sizes = f"{x.shape[-1]}, {len(w1)} and {len(w2)}"
-        refusal = f"the kernel takes rows of {WIDEST} numbers and {MOST_HIDDEN} hidden ones, not {sizes}"
-    return _tensor_cores(x) and _fused("mlp", x, w1, refusal)
+        refusal = f"the kernel takes up to {MAX_MLP_WIDTH} features and {MAX_HIDDEN} hidden ones, not {sizes}"
+    return _has_fast_products(x) and _takes_kernel("mlp", x, w1, refusal)
 
 
-def _fused(op: str, x: Tensor, weight: Tensor, refusal: str | None = None) -> bool:
+def _takes_kernel(op: str, x: Tensor, weight: Tensor, refusal: str | None = None) -> bool:
     """A compiler fuses these layers by itself: inside one they stay plain."""
     if torch.compiler.is_compiling():
         return False
@@ -221,7 +223,7 @@ def _fused(op: str, x: Tensor, weight: Tensor, refusal: str | None = None) -> bo
     return takes_kernel(op, x, refusal)
 
 
-def _tensor_cores(x: Tensor) -> bool:
+def _has_fast_products(x: Tensor) -> bool:
     """Exact float32 products are best left to the library."""
-    narrow = compute_dtype(x) == torch.bfloat16
-    return narrow or x.device.type != "cuda" or torch.backends.cuda.matmul.allow_tf32
+    use_bf16 = compute_dtype(x) == torch.bfloat16
+    return use_bf16 or x.device.type != "cuda" or torch.backends.cuda.matmul.allow_tf32

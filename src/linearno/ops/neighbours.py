@@ -63,8 +63,8 @@ def find_neighbours(
     samples = points.shape[0]
     points, queries = points.detach(), queries.detach()
     if samples > 1 and mask is None and _shared(points) and _shared(queries):
-        one = find_neighbours(points[:1], queries[:1], count=count, radius=radius, cache=cache)
-        return Neighbours(*(part.expand(samples, -1, -1) for part in one))
+        first_sample = find_neighbours(points[:1], queries[:1], count=count, radius=radius, cache=cache)
+        return Neighbours(*(part.expand(samples, -1, -1) for part in first_sample))
     if points.device.type == "cpu" and not torch.compiler.is_compiling():
         return _search_trees(points, queries, count, radius, mask, cache)
     return search_distances(points, queries, count, radius, mask)
@@ -74,8 +74,8 @@ def search_distances(
     points: Points, queries: Queries, count: int, radius: float | None = None, mask: Mask | None = None
 ) -> Neighbours:
     """`find_neighbours` by the distances of all pairs, in at least float32."""
-    kind = torch.promote_types(points.dtype, torch.float32)
-    points, queries = points.to(kind), queries.to(kind)
+    dtype = torch.promote_types(points.dtype, torch.float32)
+    points, queries = points.to(dtype), queries.to(dtype)
     if torch.compiler.is_exporting():  # the number of blocks would fix that of the points
         return _nearest(points, queries, count, radius, mask)
     rows = max(1, MAX_DISTANCES // (points.shape[0] * points.shape[1]))
@@ -138,13 +138,13 @@ def _search_trees(
     same = points.data_ptr() == queries.data_ptr() and points.shape == queries.shape
     tables = []
     for sample in range(len(points)):
-        own = points[sample].double().numpy()
-        asked = own if same else queries[sample].double().numpy()
-        known = None if mask is None else mask[sample].numpy()
+        sample_points = points[sample].double().numpy()
+        sample_queries = sample_points if same else queries[sample].double().numpy()
+        sample_mask = None if mask is None else mask[sample].numpy()
         tables.append(
-            _cached_table(own, asked, count, radius, known)
+            _cached_table(sample_points, sample_queries, count, radius, sample_mask)
             if cache
-            else _table(own, asked, count, radius, known)
+            else _table(sample_points, sample_queries, count, radius, sample_mask)
         )
     table = torch.from_numpy(np.stack(tables)).long()
     return Neighbours(table.clamp(min=0), table >= 0)

@@ -49,35 +49,43 @@ def merge_ranks(state: State) -> State:
 def all_gather(values: Float[Tensor, "*any"]) -> Float[Tensor, "R *any"]:
     """The values of all processes. What is made of them, such as a norm, is the same number everywhere, and
     counts once: its gradient reaches the values of this process only, as it is."""
-    return _OfAllRanks.apply(values)
+    return _AllGather.apply(values)
 
 
 class _MergeRanks(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, top: Tensor, total: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        own = torch.cat([top.unsqueeze(-1), total.unsqueeze(-1), value], dim=-1)  # … H M E+2
-        parts = _all_gather(own).unbind()
-        whole = merge(*(State(part[..., 0], part[..., 1], part[..., 2:]) for part in parts))
-        ctx.save_for_backward(top, total, value, *whole)
-        ctx.mark_non_differentiable(whole.max)
-        return whole.max, whole.sum, whole.value
+    def forward(
+        ctx: Any, maximum: Tensor, weight_sum: Tensor, value: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        local = torch.cat([maximum.unsqueeze(-1), weight_sum.unsqueeze(-1), value], dim=-1)  # … H M E+2
+        gathered = _all_gather(local).unbind()
+        merged = merge(*(State(part[..., 0], part[..., 1], part[..., 2:]) for part in gathered))
+        ctx.save_for_backward(maximum, weight_sum, value, *merged)
+        ctx.mark_non_differentiable(merged.max)
+        return merged.max, merged.sum, merged.value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor, d_sum: Tensor, d_value: Tensor) -> tuple[Tensor | None, ...]:
         """With Z = Σ zᵢ, zᵢ = sumᵢ exp(maxᵢ − max) and value = Σ zᵢ valueᵢ / Z: the gradients of the whole
         are summed over the processes, then ∂valueᵢ = zᵢ/Z ∂value, ∂zᵢ = ∂Z + ⟨∂value, valueᵢ − value⟩ / Z."""
-        top, total, value, whole_top, whole_total, whole_value = ctx.saved_tensors
+        maximum, weight_sum, value, merged_maximum, merged_weight_sum, whole_value = ctx.saved_tensors
         gradient = torch.cat([d_sum.unsqueeze(-1), d_value], dim=-1).contiguous()
         dist.all_reduce(gradient, group=_GROUP[-1])
         d_sum, d_value = gradient[..., 0], gradient[..., 1:]
-        scale = (top - torch.where(whole_top.isinf(), torch.zeros_like(top), whole_top)).exp()
-        every = torch.where(whole_total > 0, whole_total, torch.ones_like(whole_total))
-        along = (d_value * (value - whole_value)).sum(dim=-1)
-        return None, scale * (d_sum + along / every), (scale * total / every).unsqueeze(-1) * d_value
+        scale = (
+            maximum - torch.where(merged_maximum.isinf(), torch.zeros_like(maximum), merged_maximum)
+        ).exp()
+        safe_sum = torch.where(merged_weight_sum > 0, merged_weight_sum, torch.ones_like(merged_weight_sum))
+        d_share = (d_value * (value - whole_value)).sum(dim=-1)
+        return (
+            None,
+            scale * (d_sum + d_share / safe_sum),
+            (scale * weight_sum / safe_sum).unsqueeze(-1) * d_value,
+        )
 
 
-class _OfAllRanks(torch.autograd.Function):
+class _AllGather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
         return _all_gather(values)
@@ -91,6 +99,6 @@ class _OfAllRanks(torch.autograd.Function):
 def _all_gather(values: Tensor) -> Tensor:
     """What every process of the group has, in its order."""
     group = _GROUP[-1]
-    parts = values.new_empty(dist.get_world_size(group), *values.shape)
-    dist.all_gather(list(parts.unbind()), values.contiguous(), group=group)
-    return parts
+    gathered = values.new_empty(dist.get_world_size(group), *values.shape)
+    dist.all_gather(list(gathered.unbind()), values.contiguous(), group=group)
+    return gathered

@@ -37,9 +37,11 @@ def merge(*states: State) -> State:
 
 def merge_stacked(maxima: Tensor, sums: Tensor, values: Tensor) -> State:
     """The state of K parts stacked: maxima and sums (K, …, H, M), values (K, …, H, M, E)."""
-    top = maxima.amax(dim=0)
-    reachable = torch.where(top.isinf(), torch.zeros_like(top), top)  # all parts empty: no weight at all
-    sums = sums * (maxima - reachable).exp()
-    total = sums.sum(dim=0)
-    shares = sums / torch.where(total > 0, total, torch.ones_like(total))
-    return State(top, total, (shares.unsqueeze(-1) * values).sum(dim=0))
+    maximum = maxima.amax(dim=0)
+    finite_maximum = torch.where(
+        maximum.isinf(), torch.zeros_like(maximum), maximum
+    )  # all parts empty: no weight at all
+    sums = sums * (maxima - finite_maximum).exp()
+    weight_sum = sums.sum(dim=0)
+    shares = sums / torch.where(weight_sum > 0, weight_sum, torch.ones_like(weight_sum))
+    return State(maximum, weight_sum, (shares.unsqueeze(-1) * values).sum(dim=0))
