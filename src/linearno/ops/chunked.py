@@ -1,5 +1,7 @@
-"""Gather and scatter in plain PyTorch, forward and backward, a block of points at a time. Axes as in `verbs`,
-with P = … · H heads of all samples."""
+"""Gather and scatter in plain PyTorch, one block of points at a time.
+
+Axes as in `gather_scatter`, with P = … · H heads of all samples.
+"""
 
 import math
 from typing import Any
@@ -10,40 +12,34 @@ from torch.autograd.function import once_differentiable
 
 from linearno.ops.state import Score, State, merge_stacked
 
-MAX_BLOCK_SCORES = {
-    "cpu": 2**18,
-    "cuda": 2**28,
-}  # scores in flight: what fits a core's cache, or a GPU's memory
+MAX_BLOCK_SCORES = {"cpu": 2**18, "cuda": 2**28}  # fits the cache of a core, or GPU memory
 
 
 def _block_ranges(x: Tensor, slices: int) -> list[slice]:
-    """Ranges of points whose scores fit the budget of the device."""
+    """Ranges of points with at most `MAX_BLOCK_SCORES` scores each, but at least 64 points."""
     batch, points = x.shape[:-3].numel() * x.shape[-2], x.shape[-3]
     step = max(64, MAX_BLOCK_SCORES.get(x.device.type, 2**18) // max(1, batch * slices))
     return [slice(start, min(start + step, points)) for start in range(0, max(points, 1), step)]
 
 
 class _Workspace:
-    """Room for what a block needs, taken once and used for every block of a pass.
-
-    Fresh memory for each block would cost more than the arithmetic: the system hands it out page by page.
-    """
+    """Memory reused by every block of a pass: fresh pages would cost more than the arithmetic."""
 
     def __init__(self, like: Tensor, size: int):
         self.flat = like.new_empty(size)
 
     def take(self, *shape: int) -> Tensor:
-        """A contiguous tensor to write into."""
+        """A contiguous tensor of uninitialised values."""
         return self.flat[: math.prod(shape)].view(shape)
 
 
 def _fold_heads(x: Tensor) -> Tensor:
-    """(…, N, H, D) as (P, N, D) with P = … · H: for one sample a view."""
+    """Reshape (…, N, H, D) to (P, N, D); a view for one sample."""
     return x.transpose(-3, -2).reshape(x.shape[:-3].numel() * x.shape[-2], x.shape[-3], x.shape[-1])
 
 
 def _repeat_per_sample(part: Tensor, count: int) -> Tensor:
-    """What each head has, for the heads of every sample."""
+    """Repeat a tensor over heads (H, …) for every sample, to (P, …)."""
     return part if count == 1 else part.repeat(count, *(1,) * (part.dim() - 1))
 
 
@@ -52,12 +48,12 @@ def _is_half(x: Tensor) -> bool:
 
 
 def _at_least_float32(scores: Tensor) -> Tensor:
-    """Half precisions are normalised and accumulated in float32."""
+    """Convert half precision to float32 for normalisation and sums."""
     return scores.float() if _is_half(scores) else scores
 
 
 def _key_scores(x: Tensor, weight: Tensor, bias: Tensor | None, score: Score) -> Tensor:
-    """Scores of a block as (…, H, M, n): points last, so that the sums over points run along memory."""
+    """Scores (…, H, M, n) of a block; points are last to sum over contiguous memory."""
     return _scored(_at_least_float32(weight.mT @ x.movedim(-3, -1)), bias, score)
 
 
@@ -70,20 +66,15 @@ def _scored(scores: Tensor, bias: Tensor | None, score: Score) -> Tensor:
 
 
 def _as_leaves(*tensors: Tensor | None) -> list[Tensor]:
-    """The tensors that are there, as the start of a graph of their own."""
+    """Detached copies of the tensors that are not None, requiring gradients."""
     return [tensor.detach().requires_grad_() for tensor in tensors if tensor is not None]
 
 
 def _gather_block(
-    x: Tensor,
-    value: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    score: Score,
-    workspace: _Workspace,
+    x: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None, score: Score, workspace: _Workspace,
     state: State,
-) -> None:
-    """The state of a block: x (P, n, D), value (P, n, E), weight (P, M, D), bias (P, M)."""
+) -> None:  # fmt: skip
+    """Write the state of a block to `state`: x (P, n, D), value (P, n, E), weight (P, M, D), bias (P, M)."""
     heads, points, _ = x.shape
     scores = torch.bmm(weight, x.mT, out=workspace.take(heads, weight.shape[1], points))
     scores = _scored(_at_least_float32(scores), bias, score)
@@ -102,7 +93,7 @@ def _gather_block(
 
 
 def gather_whole(x: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None, score: Score) -> State:
-    """The state of all points as one block: an exported graph serves any N, and cannot count blocks."""
+    """Gather all points as one block, for exported graphs: the number of blocks would depend on N."""
     scores = _key_scores(x, weight, bias, score)  # … H M N
     psi = scores.softmax(dim=-1)
     mean = psi.to(value.dtype) @ value.transpose(-3, -2)
@@ -116,25 +107,17 @@ class BlockGather(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         features, values, slices = _fold_heads(x), _fold_heads(value), weight.shape[-1]
         batch, blocks = x.shape[:-3].numel(), _block_ranges(x, slices)
-        weights, biases = (
-            _repeat_per_sample(weight.mT.contiguous(), batch),
-            bias if bias is None else _repeat_per_sample(bias, batch),
-        )
+        weights = _repeat_per_sample(weight.mT.contiguous(), batch)
+        biases = bias if bias is None else _repeat_per_sample(bias, batch)
         dtype = torch.float32 if _is_half(x) else x.dtype
         shape = (len(blocks), len(features), slices)  # K P M
-        block_states = State(
-            *(x.new_empty(*shape, *extra, dtype=dtype) for extra in ((), (), (value.shape[-1],)))
-        )
+        parts = State(*(x.new_empty(*shape, *extra, dtype=dtype) for extra in ((), (), (value.shape[-1],))))
         with torch.autocast(x.device.type, enabled=False):
             workspace = _Workspace(x, len(features) * slices * blocks[0].stop)
             for k, n in enumerate(blocks):
-                state = State(block_states.max[k], block_states.sum[k], block_states.value[k])
-                _gather_block(features[:, n], values[:, n], weights, biases, score, workspace, state)
-            merged = (
-                merge_stacked(*block_states)
-                if len(blocks) > 1
-                else State(*(part[0] for part in block_states))
-            )
+                part = State(parts.max[k], parts.sum[k], parts.value[k])
+                _gather_block(features[:, n], values[:, n], weights, biases, score, workspace, part)
+            merged = merge_stacked(*parts) if len(blocks) > 1 else State(*(part[0] for part in parts))
         heads = (*x.shape[:-3], x.shape[-2])
         state = State(*(part.view(*heads, *part.shape[1:]) for part in merged))
         ctx.save_for_backward(x, value, weight, bias, *state)
@@ -169,7 +152,7 @@ class BlockGather(torch.autograd.Function):
 
 
 def scatter_block(x: Tensor, weight: Tensor, bias: Tensor | None, slices: Tensor, softmax: bool) -> Tensor:
-    """The output at a block of points, for autograd to differentiate."""
+    """Scatter to a block of points, differentiable by autograd."""
     scores = _at_least_float32(x.transpose(-3, -2) @ weight)  # … H n M
     if bias is not None:
         scores = scores + bias.unsqueeze(-2)

@@ -1,9 +1,9 @@
-"""A 3×3 (×3) convolution of points (B, N, W) on a grid with a border of zeros, by the library or by taps.
+"""3×3 (×3) convolutions of points (B, N, W) on a zero-padded grid, by cuDNN or as one product per tap.
 
-On an H200 the library's exact float32 convolutions of 256 channels take many times as long as the matrix
-products that they are made of. Wide ones are taken tap by tap there: the images with their borders are a list
-of rows, a tap shifts it by a fixed number of them, and the product of those rows and the tap's weight is
-added to what is there. Up to 128 channels, and in the gradient of the weight, the library is the faster one.
+On an H200 exact float32 convolutions of 256 channels take cuDNN many times as long as their matrix products.
+Wide ones therefore run tap by tap: flattened to rows, the padded images shifted by a fixed number of rows are
+multiplied by the weight of the tap and accumulated. cuDNN is faster up to 128 channels and for the gradient
+of the weight.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-MAX_LIBRARY_CHANNELS = 128  # channels
+MAX_LIBRARY_CHANNELS = 128
 
 
 def convolve(x: Tensor, weight: Tensor, grid: tuple[int, ...]) -> Tensor:
-    """The convolution (B, N, L) with `weight` (L, W, 3, 3 …)."""
+    """Convolve x (B, N, W) with `weight` (L, W, 3, 3 …) to (B, N, L)."""
     if not use_tap_products(x, weight):
         return convolve_by_library(x, weight, None, grid)
     rows = _padded_rows(x, grid)
@@ -36,7 +36,7 @@ def convolve_by_library(x: Tensor, weight: Tensor, bias: Tensor | None, grid: tu
 
 
 def weight_gradient(d_out: Tensor, x: Tensor, weight: Tensor, grid: tuple[int, ...]) -> Tensor:
-    """The gradient of the weight, given that of the convolution."""
+    """The gradient of the weight from the gradient of the output."""
     ones, zeros = [1] * len(grid), [0] * len(grid)
     return torch.ops.aten.convolution_backward(
         _image(d_out, grid), _image(x, grid), weight, None, ones, ones, ones, False, zeros, 1,
@@ -45,7 +45,7 @@ def weight_gradient(d_out: Tensor, x: Tensor, weight: Tensor, grid: tuple[int, .
 
 
 def use_tap_products(x: Tensor, weight: Tensor) -> bool:
-    """Whether a convolution is wide, and its products are exact float32 on CUDA."""
+    """Whether to convolve tap by tap: wide layers in exact float32 on CUDA."""
     exact = not (torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32)
     return x.is_cuda and x.dtype == torch.float32 and exact and max(weight.shape[:2]) > MAX_LIBRARY_CHANNELS
 
@@ -55,13 +55,12 @@ def _image(x: Tensor, grid: tuple[int, ...]) -> Tensor:
 
 
 def _padded_rows(x: Tensor, grid: tuple[int, ...]) -> Tensor:
-    """The rows of the images, one after another, each with a border of zeros."""
+    """The zero-padded images, flattened to rows (B · padded points, W)."""
     return F.pad(x.unflatten(-2, grid), (0, 0, *([1, 1] * len(grid)))).flatten(0, -2)
 
 
 def _taps(rows: int, grid: tuple[int, ...]) -> Iterator[tuple[tuple[slice | int, ...], slice, slice]]:
-    """Each tap as an index into a weight, the rows from the first inner one to the last, and those that the
-    tap looks at from there."""
+    """For each tap: its index into the weight, the range of rows written, and the range of rows read."""
     strides = [prod(side + 2 for side in grid[axis + 1 :]) for axis in range(len(grid))]
     margin = sum(strides)
     for tap in product(range(3), repeat=len(grid)):

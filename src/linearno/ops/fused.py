@@ -1,6 +1,6 @@
-"""The attention kernels inside autograd: gather, scatter, what acts on slices and temperatures.
+"""Autograd functions of the attention kernels: gather, scatter, slice attention, inverse temperatures.
 
-Callers check the shapes. The layers around them are in `fused_layers`.
+Callers check shapes and dtypes. Other layers are in `fused_layers`.
 """
 
 from typing import Any
@@ -18,31 +18,20 @@ from linearno.ops.side_streams import (
 )
 from linearno.ops.weight_cache import cached_inverse
 
-OptionalTensor = Tensor | None
-
 
 def _empty_to_none(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """What a kernel left empty has no gradient."""
+    """Kernels return empty tensors for missing gradients, autograd expects None."""
     return tuple(None if tensor is None or tensor.numel() == 0 else tensor for tensor in tensors)
 
 
 class FusedGather(torch.autograd.Function):
-    """(max, sum, value, x): the gradient of the last joins that of x inside the kernel."""
+    """The state (max, sum, value), and x, whose gradient the backward kernel adds to its own."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        value: OptionalTensor,
-        weight: Tensor,
-        scale: Tensor,
-        bias: OptionalTensor,
-        project: OptionalTensor,
-        score: str,
-        offsets: OptionalTensor,
-        max_points: int,
-        uses: ParameterUses,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        ctx: Any, x: Tensor, value: Tensor | None, weight: Tensor, scale: Tensor, bias: Tensor | None,
+        project: Tensor | None, score: str, offsets: Tensor | None, max_points: int, uses: ParameterUses,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
         from linearno.ops.triton import custom_ops
 
         maximum, weight_sum, mean, mapped = custom_ops.gather(
@@ -57,12 +46,9 @@ class FusedGather(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any,
-        _: OptionalTensor,
-        d_sum: OptionalTensor,
-        d_value: OptionalTensor,
-        d_passthrough: OptionalTensor,
-    ) -> tuple[OptionalTensor, ...]:
+        ctx: Any, _: Tensor | None, d_sum: Tensor | None, d_value: Tensor | None,
+        d_passthrough: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:  # fmt: skip
         from linearno.ops.triton import custom_ops
 
         x, value, weight, scale, bias, project, maximum, weight_sum, mean, offsets = ctx.saved_tensors
@@ -72,36 +58,20 @@ class FusedGather(torch.autograd.Function):
             )
         d_sum, d_passthrough = (None if d is None else d.contiguous() for d in (d_sum, d_passthrough))
         d_x, d_points, *d_parameters = custom_ops.gather_back(
-            x,
-            value,
-            weight,
-            scale,
-            bias,
-            project,
-            maximum,
-            weight_sum,
-            mean,
-            d_sum,
-            d_value.contiguous(),
-            d_passthrough,
-            ctx.score,
-            is_deferred(x.device, ctx.uses),
-            offsets,
-            ctx.max_points,
-        )
-        return (
-            d_x,
-            *_empty_to_none(d_points),
-            *accumulate_gradients(x.device, ctx.uses, *_empty_to_none(*d_parameters)),
-            *[None] * 4,
-        )
+            x, value, weight, scale, bias, project, maximum, weight_sum, mean, d_sum, d_value.contiguous(),
+            d_passthrough, ctx.score, is_deferred(x.device, ctx.uses), offsets, ctx.max_points,
+        )  # fmt: skip
+        d_parameters = accumulate_gradients(x.device, ctx.uses, *_empty_to_none(*d_parameters))
+        return d_x, *_empty_to_none(d_points), *d_parameters, *[None] * 4
 
 
 class FusedScatter(torch.autograd.Function):
+    """Slices `value` (B, H, M, E) scattered to points (B, N, H, E)."""
+
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, bias: OptionalTensor, value: Tensor, offsets: OptionalTensor,
-        max_points: int, uses: ParameterUses,
+        ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor,
+        offsets: Tensor | None, max_points: int, uses: ParameterUses,
     ) -> Tensor:  # fmt: skip
         from linearno.ops.triton import custom_ops
 
@@ -113,7 +83,7 @@ class FusedScatter(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[OptionalTensor, ...]:
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         from linearno.ops.triton import custom_ops
 
         *saved, offsets = ctx.saved_tensors
@@ -122,25 +92,22 @@ class FusedScatter(torch.autograd.Function):
             *saved, d_out.contiguous(), deferred, offsets, ctx.max_points
         )
         return (
-            d_x,
-            *accumulate_gradients(d_out.device, ctx.uses, *_empty_to_none(*d_parameters)),
-            d_value,
-            None,
-            None,
-            None,
-        )
+            d_x, *accumulate_gradients(d_out.device, ctx.uses, *_empty_to_none(*d_parameters)), d_value,
+            None, None, None,
+        )  # fmt: skip
 
 
 class FusedMix(torch.autograd.Function):
-    """Softmax attention among the slices of each head; `cast_weight`: the layers around it compute in bf16.
+    """Softmax attention among the slices of each head.
 
-    With `total` and `top` the slices are those of a sum-norm whose denominator has `eps` added first.
+    With `weight_sum` and `maximum` of a state, slices are first multiplied by Σw / (Σw + eps). `use_bf16`:
+    the surrounding layers compute in bf16, so products may use tf32.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, slices: Tensor, weight_sum: OptionalTensor, maximum: OptionalTensor, query: Tensor, key: Tensor, value: Tensor,
-        eps: float, use_bf16: bool,
+        ctx: Any, slices: Tensor, weight_sum: Tensor | None, maximum: Tensor | None, query: Tensor,
+        key: Tensor, value: Tensor, eps: float, use_bf16: bool,
     ) -> Tensor:  # fmt: skip
         from linearno.ops.triton.mix import mix_forward
 
@@ -153,7 +120,7 @@ class FusedMix(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[OptionalTensor, ...]:
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         from linearno.ops.triton.mix import mix_backward
 
         heads, weight_sum, maximum, query, key, value = ctx.saved_tensors
@@ -165,6 +132,8 @@ class FusedMix(torch.autograd.Function):
 
 
 class FusedInverse(torch.autograd.Function):
+    """1 / clamp(t, low, high); `side_streams.TRANSPARENT_NODES` refers to this name."""
+
     @staticmethod
     def forward(ctx: Any, t: Tensor, low: float, high: float, uses: ParameterUses) -> Tensor:
         from linearno.ops.triton.inverse import inverse_forward
@@ -176,7 +145,7 @@ class FusedInverse(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[OptionalTensor, ...]:
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         from linearno.ops.triton.inverse import inverse_backward
 
         (t,), (low, high) = ctx.saved_tensors, ctx.bounds

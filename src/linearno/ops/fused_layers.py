@@ -1,5 +1,7 @@
-"""The kernels of layers inside autograd: norms, branches, products, convolutions, the loss. Callers check the
-shapes."""
+"""Autograd functions of fused layers: norms, branches, linear maps, convolutions and the loss.
+
+Callers check shapes and dtypes.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,25 +14,23 @@ from linearno.ops.convolve import convolve, weight_gradient
 from linearno.ops.side_streams import ParameterUses, accumulate_gradients, record_use, run_on_side_stream
 from linearno.ops.weight_cache import cast_weight
 
-OptionalTensor = Tensor | None
 
-
-def _rows(part: OptionalTensor, like: Tensor) -> OptionalTensor:
+def _rows(part: Tensor | None, like: Tensor) -> Tensor | None:
     return None if part is None else part.reshape(-1, like.shape[-1])
 
 
 class FusedNorm(torch.autograd.Function):
-    """The sum h + rest + more + offset, what rounding it left, and its layer norm in the type `kind`.
+    """h + low_bits + addend + offset, its low bits, and its layer norm in `dtype`.
 
-    The gradient along the residual stream is added in the same pass. It has the type of the sum: where that
-    is split, bf16.
+    With `split` the sum is stored as bf16 and eight further bits (`low_bits`). The backward kernel adds the
+    gradient of the residual stream, which has the dtype of the stored sum.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, low_bits: OptionalTensor, addend: OptionalTensor, offset: OptionalTensor, gain: Tensor, shift: Tensor, eps: float,
-        dtype: torch.dtype, split: bool, uses: ParameterUses,
-    ) -> tuple[Tensor, OptionalTensor, Tensor]:  # fmt: skip
+        ctx: Any, h: Tensor, low_bits: Tensor | None, addend: Tensor | None, offset: Tensor | None,
+        gain: Tensor, shift: Tensor, eps: float, dtype: torch.dtype, split: bool, uses: ParameterUses,
+    ) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
         from linearno.ops.triton import norm
 
         rows = h.reshape(-1, h.shape[-1])
@@ -49,8 +49,8 @@ class FusedNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, d_stream: OptionalTensor, _: OptionalTensor, d_out: OptionalTensor
-    ) -> tuple[OptionalTensor, ...]:
+        ctx: Any, d_stream: Tensor | None, _: Tensor | None, d_out: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         from linearno.ops.triton import norm
 
         h, moments, gain = ctx.saved_tensors
@@ -64,9 +64,9 @@ class FusedNorm(torch.autograd.Function):
 
 
 def _flatten_gradients(
-    d_out: OptionalTensor, d_stream: OptionalTensor, h: Tensor
-) -> tuple[Tensor, OptionalTensor, torch.Size]:
-    """The gradients of a norm and along its stream as rows, and their shape; either may be missing."""
+    d_out: Tensor | None, d_stream: Tensor | None, h: Tensor
+) -> tuple[Tensor, Tensor | None, torch.Size]:
+    """Reshape the gradients of a norm and of its residual stream to rows; either may be None."""
     present = d_out if d_out is not None else d_stream
     assert present is not None
     d_out = torch.zeros_like(h) if d_out is None else d_out.reshape(h.shape).contiguous()
@@ -74,13 +74,16 @@ def _flatten_gradients(
 
 
 class FusedBranch(torch.autograd.Function):
-    """`FusedNorm` of a stream to which a branch of x is added on the way: one linear map, or with w1 and b1
-    Linear, GELU, Linear; its last bias is the offset. All in bf16."""
+    """`FusedNorm` with a branch of x as addend, in bf16.
+
+    The branch is one linear map, or Linear, GELU, Linear with w1 and b1.
+    `offset` is the bias of the last linear map.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, h: Tensor, low_bits: OptionalTensor, offset: Tensor, gain: Tensor, shift: Tensor, eps: float,
-        w1: OptionalTensor, b1: OptionalTensor, w2: Tensor, uses: ParameterUses,
+        ctx: Any, x: Tensor, h: Tensor, low_bits: Tensor | None, offset: Tensor, gain: Tensor, shift: Tensor,
+        eps: float, w1: Tensor | None, b1: Tensor | None, w2: Tensor, uses: ParameterUses,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         from linearno.ops.triton.mlp_norm import branch_forward
 
@@ -100,8 +103,8 @@ class FusedBranch(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, d_stream: OptionalTensor, _: OptionalTensor, d_out: OptionalTensor
-    ) -> tuple[OptionalTensor, ...]:
+        ctx: Any, d_stream: Tensor | None, _: Tensor | None, d_out: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         from linearno.ops.triton.mlp_norm import branch_backward
 
         h, moments, gain, x, z, w1, w2 = ctx.saved_tensors
@@ -110,29 +113,22 @@ class FusedBranch(torch.autograd.Function):
         d_offset, d_gain, d_shift, *d_branch = accumulate_gradients(h.device, ctx.uses, *d_parameters)
         d_branch = [None, None, *d_branch] if w1 is None else d_branch
         return (
-            d_x.view(*shape[:-1], -1),
-            d_h.view(shape),
+            d_x.view(*shape[:-1], -1), d_h.view(shape), None, d_offset, d_gain, d_shift, None, *d_branch,
             None,
-            d_offset,
-            d_gain,
-            d_shift,
-            None,
-            *d_branch,
-            None,
-        )
+        )  # fmt: skip
 
 
-def _first_or_none(gradients: Sequence[OptionalTensor]) -> OptionalTensor:
+def _first_or_none(gradients: Sequence[Tensor | None]) -> Tensor | None:
     return gradients[0] if gradients else None
 
 
 class FusedHead(torch.autograd.Function):
-    """One number of each row: ⟨layer norm of h + rest + more + offset, weight⟩ + bias, in float32."""
+    """⟨layer norm of h + low_bits + addend + offset, weight⟩ + bias: one output per row, in float32."""
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, low_bits: OptionalTensor, addend: OptionalTensor, offset: OptionalTensor, gain: Tensor, shift: Tensor, eps: float,
-        weight: Tensor, bias: Tensor,
+        ctx: Any, h: Tensor, low_bits: Tensor | None, addend: Tensor | None, offset: Tensor | None,
+        gain: Tensor, shift: Tensor, eps: float, weight: Tensor, bias: Tensor,
     ) -> Tensor:  # fmt: skip
         from linearno.ops.triton import norm
 
@@ -148,51 +144,31 @@ class FusedHead(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[OptionalTensor, ...]:
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         from linearno.ops.triton import norm
 
         h, moments, gain, shift, weight = ctx.saved_tensors
         shape = (*d_out.shape[:-1], h.shape[-1])
         d_h, d_addend, (d_gain, d_shift, *d_offset, d_weight, d_bias) = norm.norm_backward(
-            h,
-            moments,
-            gain,
-            d_out.contiguous(),
-            None,
-            ctx.dtypes,
-            ctx.has_offset,
-            ctx.uses,
+            h, moments, gain, d_out.contiguous(), None, ctx.dtypes, ctx.has_offset, ctx.uses,
             head=(shift, weight),
-        )
+        )  # fmt: skip
         d_addend = None if d_addend is None else d_addend.view(shape)
         d_weight = d_weight.view(1, -1)
         return (
-            d_h.view(shape),
-            None,
-            d_addend,
-            _first_or_none(d_offset),
-            d_gain,
-            d_shift,
-            None,
-            d_weight,
+            d_h.view(shape), None, d_addend, _first_or_none(d_offset), d_gain, d_shift, None, d_weight,
             d_bias,
-        )
+        )  # fmt: skip
 
 
 class FusedMlp(torch.autograd.Function):
-    """Linear, GELU, Linear: the first product in the type of x, the second in the type `kind`."""
+    """Linear, GELU, Linear: the first product in the dtype of x, the second in `dtype`."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        w1: Tensor,
-        b1: Tensor,
-        w2: Tensor,
-        b2: OptionalTensor,
-        dtype: torch.dtype,
+        ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor | None, dtype: torch.dtype,
         uses: ParameterUses,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         from linearno.ops.triton import mlp
 
         rows = x.reshape(-1, x.shape[-1])
@@ -205,7 +181,7 @@ class FusedMlp(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[OptionalTensor, ...]:
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         from linearno.ops.triton import mlp
 
         x, w1, w2, z = ctx.saved_tensors
@@ -213,16 +189,12 @@ class FusedMlp(torch.autograd.Function):
             x, w1, w2, z, d_out.reshape(-1, len(w2)), ctx.needs_input_grad[0], ctx.has_bias, ctx.uses
         )
         d_x = None if d_x is None else d_x.view(*d_out.shape[:-1], x.shape[-1])
-        return (
-            d_x,
-            *accumulate_gradients(x.device, ctx.uses, d_w1, d_b1, d_w2, _first_or_none(d_b2)),
-            None,
-            None,
-        )
+        d_parameters = d_w1, d_b1, d_w2, _first_or_none(d_b2)
+        return d_x, *accumulate_gradients(x.device, ctx.uses, *d_parameters), None, None
 
 
 class FusedRelativeError(torch.autograd.Function):
-    """Relative L2 of each sample, and of its slopes on a grid with a weight."""
+    """Relative L2 error per sample; on a grid plus `weight` times that of each central difference."""
 
     @staticmethod
     def forward(ctx: Any, p: Tensor, y: Tensor, grid: tuple[int, int] | None, weight: float) -> Tensor:
@@ -235,7 +207,7 @@ class FusedRelativeError(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_errors: Tensor) -> tuple[OptionalTensor, ...]:
+    def backward(ctx: Any, d_errors: Tensor) -> tuple[Tensor | None, ...]:
         from linearno.ops.triton.loss import loss_backward
 
         p, y, factors = ctx.saved_tensors
@@ -243,24 +215,20 @@ class FusedRelativeError(torch.autograd.Function):
 
 
 class FusedLinear(torch.autograd.Function):
-    """(x wᵀ + b, x): a library product; the gradient of the second joins that of x in it. What is ours is the
-    gradient of the bias, and weights cast once a step."""
+    """x wᵀ + b by cuBLAS, and x again, whose gradient is added inside the product for the gradient of x."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: OptionalTensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         weight_cast = cast_weight(weight, x.dtype)
         ctx.save_for_backward(x, weight_cast)
         ctx.uses, ctx.has_bias = record_use(weight, bias), bias is not None
         ctx.set_materialize_grads(False)
-        return torch.nn.functional.linear(
-            x, weight_cast, None if bias is None else cast_weight(bias, x.dtype)
-        ), x
+        bias = None if bias is None else cast_weight(bias, x.dtype)
+        return torch.nn.functional.linear(x, weight_cast, bias), x
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, d_out: OptionalTensor, d_passthrough: OptionalTensor
-    ) -> tuple[OptionalTensor, ...]:
+    def backward(ctx: Any, d_out: Tensor | None, d_passthrough: Tensor | None) -> tuple[Tensor | None, ...]:
         from linearno.ops.triton.mlp import weight_gradients
 
         if d_out is None:
@@ -280,7 +248,7 @@ class FusedLinear(torch.autograd.Function):
 
 
 class FusedConv(torch.autograd.Function):
-    """A 3×3 (×3) convolution of points (B, N, W) on a grid, channels last from end to end."""
+    """A 3×3 (×3) convolution of points (B, N, W) on a grid, channels last throughout."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, grid: tuple[int, ...]) -> Tensor:
@@ -296,7 +264,7 @@ class FusedConv(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[OptionalTensor, ...]:
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         from linearno.ops.triton.conv import flip_taps
         from linearno.ops.triton.norm import column_sums
 
@@ -305,8 +273,8 @@ class FusedConv(torch.autograd.Function):
 
         def weight_cast() -> tuple[Tensor, Tensor]:
             d_weight = weight_gradient(d_out, x, weight, ctx.grid)
-            alike = torch.empty_like(weight, dtype=torch.float32).copy_(d_weight)
-            return alike, column_sums(d_out.flatten(0, -2))
+            d_weight_like = torch.empty_like(weight, dtype=torch.float32).copy_(d_weight)
+            return d_weight_like, column_sums(d_out.flatten(0, -2))
 
         gradients = run_on_side_stream(weight_cast, d_out, x, uses=ctx.uses)
         d_x = convolve(d_out, flip_taps(weight), ctx.grid) if ctx.needs_input_grad[0] else None

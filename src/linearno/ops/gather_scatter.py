@@ -1,10 +1,10 @@
-"""The three verbs, without an N×M tensor: points are taken a block at a time, blocks merge exactly.
+"""Gather points into slices and scatter slices to points, block by block without an N×M tensor.
 
-Axes: … any leading axes, N points, H heads, D head width, E value width (mostly D), M slices, K parts,
-S segments: meshes of different sizes one after another, x (1, T, H, D) with T = Σ N_i (`segments`).
+Axes: … leading axes, N points, H heads, D head width, E value width (mostly D), M slices, K parts,
+S segments of a ragged batch x (1, T, H, D) with T = Σ N_i.
 
-Scores are made inside, from features and a small weight: score = x w · scale + bias. The backward passes
-make them again block by block, so training keeps no N×M tensor either.
+Scores are computed from features and a small weight: score = (x w + bias) · scale. Backward passes recompute
+them block by block.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from linearno.ops.side_streams import record_shared_use
 from linearno.ops.state import Bias, Points, Project, Scale, Score, State, Values, Weight
 from linearno.ops.weight_cache import cached_ones
 
-MAX_SLICES, MAX_HEAD_WIDTH = 256, 64  # of the kernels
+MAX_SLICES, MAX_HEAD_WIDTH = 256, 64  # limits of the kernels
 
 
 def gather(
@@ -39,10 +39,16 @@ def gather(
 ) -> State:
     """Gather points into slices: value_m = Σ_n ψ_nm v_n,  ψ = softmax over N of the scores (Eq. 8).
 
-    `value` is what is averaged (x itself by default), `project` a linear map of it: the map of a mean is
-    the mean of the mapped, so it acts on M slices instead of N points. With `score="log_softmax"` ψ becomes
-    Transolver's softmax over M normalised by its sum over N: w / Σw = softmax_N(log w) for w = softmax_M.
-    With `segments` each is gathered by itself: the state has an entry for each of them.
+    Args:
+        x: features (…, N, H, D).
+        weight: projection (D, M) to scores.
+        scale: inverse temperature (H,) of each head; None: 1.
+        bias: bias (M,) of the scores.
+        value: values (…, N, H, E) to average; None: x.
+        project: linear map (E, F) of the values, applied to the M means instead of the N points.
+        score: map of the scores over M before ψ. "log_softmax" gives Transolver's softmax over M divided by
+            its sum over N: w / Σw = softmax_N(log w) for w = softmax_M.
+        segments: offsets of packed meshes; the state then has an entry per mesh.
     """
     return gather_with_passthrough(
         x, weight, scale, bias=bias, value=value, project=project, score=score, segments=segments
@@ -60,8 +66,10 @@ def gather_with_passthrough(
     score: Score = "linear",
     segments: Segments | None = None,
 ) -> tuple[Points, State]:
-    """x again, and `gather` of it. Whoever reads these points next should read them from here: then the
-    kernel's backward pass adds that gradient to its own, and x is written once."""
+    """x and `gather(x, …)`.
+
+    If the next layer reads the returned x, the backward kernel adds that gradient to its own, in one write.
+    """
     if takes_kernel("gather", x, _refusal(x, weight)):
         from linearno.ops.fused import FusedGather
 
@@ -109,10 +117,16 @@ def scatter(
     normaliser: State | None = None,
     segments: Segments | None = None,
 ) -> Values:
-    """Scatter slices back to points: out_n = Σ_m φ_nm value_m,  φ = softmax over M of the scores (Eq. 8).
+    """Scatter slices to points: out_n = Σ_m φ_nm value_m,  φ = softmax over M of the scores (Eq. 8).
 
-    With a `normaliser` (the state gathered by the same weight) φ is instead the softmax over its points.
-    With `segments` the points of each get its own entry of the state.
+    Args:
+        x: features (…, N, H, D).
+        weight: projection (D, M) to scores.
+        scale: inverse temperature (H,) of each head; None: 1.
+        state: slices to scatter.
+        bias: bias (M,) of the scores.
+        normaliser: state gathered with the same weight; φ is then the softmax over its points.
+        segments: offsets of packed meshes, each with its entry of the state.
     """
     refusal = _refusal(x, weight) if normaliser is None else "φ normalised over the points has no kernel"
     if takes_kernel("scatter", x, refusal):
@@ -134,7 +148,7 @@ def scatter(
             scatter_mesh, segments, [x], [state] if normaliser is None else [state, normaliser]
         )
     weight, bias = _per_head(x, weight, scale, bias)
-    if normaliser is not None:  # exp(score − max) / sum is exp of a score with a shifted bias
+    if normaliser is not None:  # exp(score − max) / sum = exp(score − (max + log(sum)))
         shift = normaliser.max + normaliser.sum.log()
         bias = bias - shift if bias is not None else -shift
     scatter_all = _checkpointed(scatter_block) if _use_single_block() else BlockScatter.apply
@@ -142,13 +156,13 @@ def scatter(
 
 
 def _use_single_block() -> bool:
-    """Whether all points are one block. Exported graphs cannot count blocks, and compilers cannot trace how
-    blocks are differentiated."""
+    """Whether all points form one block: in exported graphs, whose N varies, and in compiled training, which
+    cannot trace the backward pass of blocks."""
     return torch.compiler.is_exporting() or (torch.compiler.is_compiling() and torch.is_grad_enabled())
 
 
 def _checkpointed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """In compiled training the N×M scores are recomputed in the backward pass, not kept."""
+    """Recompute the N×M scores in the backward pass of compiled training instead of storing them."""
     if torch.compiler.is_exporting():
         return function
     return partial(checkpoint, function, use_reentrant=False, preserve_rng_state=False)
@@ -160,7 +174,14 @@ def map_segments(
     points: Sequence[Tensor],
     states: Sequence[State],
 ) -> Tensor:
-    """`function(*points, *states)`; with segments, of the points (1, N_i, …) and states of each in turn."""
+    """`function(*points, *states)`; with segments, concatenate its results for each mesh.
+
+    Args:
+        function: of points (1, N_i, …) and states of one mesh.
+        segments: offsets of packed meshes, or None.
+        points: tensors (1, T, …) to split into meshes.
+        states: states with an entry per mesh.
+    """
     if segments is None:
         return function(*points, *states)
     mesh_states = [list(zip(*(part.split(1) for part in state), strict=True)) for state in states]
@@ -174,17 +195,18 @@ def map_segments(
 
 
 def _refusal(x: Tensor, weight: Tensor) -> str | None:
-    """Why the kernels cannot take these shapes, if they cannot."""
+    """Why the kernels do not support these inputs; None if they do."""
     width, slices = weight.shape
     if x.dtype not in (torch.float32, torch.bfloat16):
         return f"there are kernels for float32 and bfloat16, not {x.dtype}"
     if not 1 <= slices <= MAX_SLICES or not 1 <= width <= MAX_HEAD_WIDTH:
-        return f"kernels take up to {MAX_SLICES} slices and head width {MAX_HEAD_WIDTH}, not {slices} and {width}"
+        limits = f"{MAX_SLICES} slices and head width {MAX_HEAD_WIDTH}"
+        return f"kernels take up to {limits}, not {slices} and {width}"
     return None if x.numel() else "there are no points"
 
 
 def _exceeds_shared_memory(x: Tensor, weight: Tensor) -> bool:
-    """Whether a processor's memory has no room for the map of the slices beside all else."""
+    """Whether the projection of the slices would exceed the shared memory of a multiprocessor."""
     width, slices = weight.shape
     return x.dtype == torch.float32 and width > MAX_HEAD_WIDTH // 2 and slices > MAX_SLICES // 2
 
@@ -192,7 +214,7 @@ def _exceeds_shared_memory(x: Tensor, weight: Tensor) -> bool:
 def _mesh_offsets(
     x: Tensor, segments: Segments | None, state: State | None = None
 ) -> tuple[Tensor | None, int]:
-    """The offsets of packed meshes on the device, and the most points that one has."""
+    """The offsets of packed meshes on the device, and the largest number of points of a mesh."""
     if segments is None:
         return None, 0
     sizes = sizes_of(segments, x.shape[-3])
@@ -203,13 +225,13 @@ def _mesh_offsets(
 
 @lru_cache(maxsize=64)
 def _offsets_on(device: torch.device, offsets: tuple[int, ...]) -> Tensor:
-    """Every layer asks for the same ones."""
+    """Copy offsets to the device; cached, as every layer uses the same ones."""
     host_offsets = torch.tensor(offsets)
     return host_offsets.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host_offsets
 
 
 def _with_one_batch_axis(x: Tensor) -> Tensor:
-    """One batch axis, in order in memory."""
+    """Contiguous, with one batch axis."""
     return x.reshape(x.shape[:-3].numel(), *x.shape[-3:]).contiguous()
 
 
@@ -220,7 +242,7 @@ def _scale_or_ones(x: Tensor, scale: Tensor | None) -> Tensor:
 def _per_head(
     x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Fold the heads' scales into weight (H, D, M) and bias (H, M): small tensors, plain autograd."""
+    """Multiply weight (H, D, M) and bias (H, M) by the scale of each head."""
     scale = x.new_ones(x.shape[-2]) if scale is None else scale.to(x.dtype)
     weight = scale[:, None, None] * weight.to(x.dtype)
     return weight, None if bias is None else scale[:, None] * bias.to(x.dtype)

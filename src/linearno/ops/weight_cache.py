@@ -1,5 +1,7 @@
-"""What layers make of small weights, made for all at once at the start of a step instead of layer by layer:
-copies in a narrower type, 1 / clamp(t) of temperatures, and ones in their place where there are none."""
+"""Cache values derived from small weights for one step: low-precision copies and inverse temperatures.
+
+All of them are computed together at the start of a step instead of layer by layer.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,10 +14,14 @@ Bounds = tuple[float, float]
 
 
 class WeightCache:
-    """Copies of parameters in another type, brought up to date whenever they are lent out.
+    """Copies of parameters in another dtype, updated whenever the cache is activated.
 
-    Parameters that lie in one piece of memory are cast by one kernel. Inverses are made of those that were
-    asked for in a block before.
+    One kernel casts all parameters that share a storage. Inverses are computed for the parameters requested
+    in an earlier activation.
+
+    Args:
+        parameters: weights to copy.
+        dtype: dtype of the copies.
     """
 
     def __init__(self, parameters: Iterable[Tensor], dtype: torch.dtype):
@@ -27,7 +33,7 @@ class WeightCache:
 
     @contextmanager
     def activate(self) -> Iterator[None]:
-        """Inside the block `cast_weight` finds the copies. The originals must not change there."""
+        """Update the copies for use by `cast_weight` inside the block, where originals must not change."""
         addresses = [original.data_ptr() for original in self.originals]
         if addresses != self._addresses:
             self._addresses = addresses
@@ -43,7 +49,7 @@ class WeightCache:
             _ACTIVE.reset(token)
 
     def _allocate(self) -> None:
-        """One copy of each piece of memory, and in it the copy of each parameter."""
+        """Allocate a copy of each storage, and a view of it for each parameter."""
         storages: dict[int, tuple[Tensor, Tensor]] = {}
         self._copies: dict[int, Tensor] = {}
         for original in self.originals:
@@ -63,19 +69,19 @@ class WeightCache:
         return self._copies.get(id(weight))
 
     def inverse_of(self, t: Tensor, bounds: Bounds) -> Tensor | None:
-        """1 / t clamped; None in the first block that asks for it."""
+        """1 / clamp(t); None in the first activation that requests it."""
         if id(t) in self._copies:
             self._requested.setdefault(bounds, {}).setdefault(id(t), t.detach())
         return self._inverses.get((id(t), bounds))
 
     def ones(self, count: int) -> Tensor:
-        """Made at the first asking: never by a graph that is being recorded."""
+        """A vector of ones, allocated at its first use, which must not be inside a captured graph."""
         if count not in self._ones:
             self._ones[count] = torch.ones(count, device=self.originals[0].device)
         return self._ones[count]
 
     def _update_inverses(self) -> None:
-        """A few kernels for all."""
+        """Compute all requested inverses with a few kernels."""
         self._inverses = {}
         for bounds, sources in self._requested.items():
             inverses = torch._foreach_clamp_min(list(sources.values()), bounds[0])
@@ -88,7 +94,7 @@ _ACTIVE: ContextVar[WeightCache | None] = ContextVar("casts", default=None)
 
 
 def cast_weight(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """`weight` in the type `kind`: itself, the copy lent out where there is one, else a new one."""
+    """`weight` in `dtype`: itself, the copy of the active cache, or a new copy."""
     if weight.dtype == dtype:
         return weight.detach()
     cache = _ACTIVE.get()
@@ -97,12 +103,12 @@ def cast_weight(weight: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def cached_inverse(t: Tensor, low: float, high: float) -> Tensor | None:
-    """1 / t clamped between the bounds, where it is lent out."""
+    """1 / clamp(t, low, high) of the active cache; None if there is none."""
     cache = _ACTIVE.get()
     return cache.inverse_of(t, (low, high)) if cache else None
 
 
 def cached_ones(like: Tensor, count: int) -> Tensor:
-    """So many, in float32: those lent out where there are some, else new ones."""
+    """`count` float32 ones: from the active cache, or new ones on the device of `like`."""
     cache = None if torch.compiler.is_compiling() else _ACTIVE.get()
     return cache.ones(count) if cache else like.new_ones(count, dtype=torch.float32)

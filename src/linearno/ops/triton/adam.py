@@ -1,4 +1,4 @@
-"""Adam and AdamW for all parameters in two kernels: the gradient's norm, and the clipped step."""
+"""Adam and AdamW on flat tensors: kernels for the gradient norm and for the clipped step."""
 
 import triton
 import triton.language as tl
@@ -9,6 +9,7 @@ BLOCK = 2048
 
 @triton.jit
 def _square_sums(grad_ptr, part_ptr, size, BLOCK: tl.constexpr):
+    """Σ g² of each block."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     grad = tl.load(grad_ptr + i, mask=i < size, other=0.0)
     tl.store(part_ptr + tl.program_id(0), tl.sum(grad * grad, axis=0))
@@ -29,7 +30,10 @@ def _adam(
     clip, eps, decay,
     CLIP: tl.constexpr, DECOUPLED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """`settings`: learning rate, β₁, β₂, and the corrections 1 − β₁ᵗ and 1 − β₂ᵗ, which change every step."""
+    """One step of Adam (L2 decay) or AdamW (DECOUPLED).
+
+    `settings`: learning rate, β₁, β₂, 1 − β₁ᵗ and 1 − β₂ᵗ, which change from step to step.
+    """
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     valid = i < size
     lr, beta1, beta2 = tl.load(settings_ptr), tl.load(settings_ptr + 1), tl.load(settings_ptr + 2)
@@ -55,7 +59,10 @@ def adam_step(
     weight: Tensor, grad: Tensor, first: Tensor, second: Tensor, settings: Tensor,
     *, clip: float | None, eps: float, decay: float, decoupled: bool,
 ) -> Tensor:  # fmt: skip
-    """One step in place on flat float32 tensors; returns the norm of the gradient before clipping."""
+    """Update flat float32 tensors in place; return the norm of the gradient before clipping.
+
+    `settings` as in `_adam`; `decay` is the weight decay, decoupled as in AdamW if `decoupled`.
+    """
     size = weight.numel()
     blocks = -(-size // BLOCK)
     parts, norm = weight.new_empty(blocks), weight.new_empty(())

@@ -1,4 +1,4 @@
-"""What stands around the library's 3×3 (×3) convolution of points (B, N, W) on a grid."""
+"""Bias and weight layout for cuDNN's 3×3 (×3) convolution of points (B, N, W) on a grid."""
 
 from math import prod
 
@@ -21,7 +21,7 @@ def _add_bias(x_ptr, bias_ptr, size, C: tl.constexpr, BLOCK: tl.constexpr, DEPEN
 def _flip_taps(
     weight_ptr, out_ptr, L, W, SL, SW, ST, TAPS: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr
 ):
-    """A program takes a tile of one tap."""
+    """out[w, T−1−t, l] = weight[l, w, t] for taps t < T; one tile of one tap per program."""
     wait_for_previous_kernel(DEPENDENT)
     tap = tl.program_id(0)
     o = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -36,15 +36,17 @@ def _flip_taps(
 
 
 def add_bias_(x: Tensor, bias: Tensor) -> None:
-    """Add a bias (C,) to every row of x (…, C), in its place."""
+    """Add a bias (C,) to every row of x (…, C) in place."""
     _add_bias[(-(-x.numel() // 2048),)](
         x, bias, x.numel(), len(bias), 2048, num_warps=4, **dependent_launch(x.device)
     )
 
 
 def flip_taps(weight: Tensor) -> Tensor:
-    """The weight (W, L, 3, 3) of the convolution that takes a gradient back through that of `weight`
-    (L, W, 3, 3), channels last: its taps, which lie one after another, in the opposite order."""
+    """The weight (W, L, 3, 3) of the transposed convolution, with the taps of `weight` (L, W, 3, 3) reversed.
+
+    Weights are channels last, with contiguous taps.
+    """
     outputs, inputs, *kernel_size = weight.shape
     out, taps = weight.new_empty(inputs, *kernel_size, outputs), prod(kernel_size)
     _flip_taps[(taps, -(-outputs // 64), -(-inputs // 64))](

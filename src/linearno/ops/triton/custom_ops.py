@@ -1,6 +1,6 @@
-"""The attention kernels as operators of PyTorch, so that compile and export see them as single nodes.
+"""The attention kernels as PyTorch custom ops: single nodes for torch.compile and torch.export.
 
-Of packed meshes `offsets` are where they begin and end, on the device, and `longest` has most points.
+For packed meshes `offsets` (S + 1) lie on the device, and `max_points` is the size of the largest mesh.
 """
 
 from collections.abc import Callable
@@ -15,8 +15,10 @@ from linearno.ops.triton.tiling import Meshes
 
 
 class Operator:
-    """A function as an operator where somebody traces, and as it is elsewhere: the way through PyTorch's
-    dispatcher and back to Python takes as long as the function itself."""
+    """A function that is called as a custom op while tracing, and directly otherwise.
+
+    The dispatcher takes as long as the function itself.
+    """
 
     def __init__(self, function: Callable[..., Any]):
         self.function = function
@@ -55,13 +57,14 @@ def _(x, value, weight, scale, bias, project, score, offsets, max_points):
 def gather_back(
     x: Tensor, value: Tensor | None, weight: Tensor, scale: Tensor, bias: Tensor | None,
     project: Tensor | None, maximum: Tensor, weight_sum: Tensor, mean: Tensor, d_sum: Tensor | None,
-    d_value: Tensor, d_passthrough: Tensor | None, score: str, deferred: bool, offsets: Tensor | None, max_points: int,
+    d_value: Tensor, d_passthrough: Tensor | None, score: str, deferred: bool, offsets: Tensor | None,
+    max_points: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     meshes = Meshes.of(x, offsets, max_points)
     points = x if value is None else value
     return gather_backward(
-        x, points, weight, scale, bias, project, maximum, weight_sum, mean, d_sum, d_value, d_passthrough, score,
-        value is None, deferred, meshes,
+        x, points, weight, scale, bias, project, maximum, weight_sum, mean, d_sum, d_value, d_passthrough,
+        score, value is None, deferred, meshes,
     )  # fmt: skip
 
 

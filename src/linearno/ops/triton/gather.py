@@ -1,10 +1,10 @@
-"""Gather in Triton, forward and backward. No N×M tensor is written, nothing is added atomically.
+"""Gather kernels, forward and backward, without N×M tensors and atomics.
 
-A program takes a run of points of one head, tile by tile; what it sums over points it writes as a partial
-result, and a second small kernel adds these in a fixed order: two runs agree to the bit.
+Each program loops over the tiles of one part of the points of a head and writes partial sums. A second kernel
+adds them in a fixed order: results are deterministic.
 
-Axes as in `verbs`, with one batch axis: x (B, N, H, D), value (B, N, H, E), weight (D, M), scale (H,),
-bias (M,). Scores are (x w + bias) · scale. Products take the precision of x, sums are kept in float32.
+Axes as in `gather_scatter`, with one batch axis: x (B, N, H, D), value (B, N, H, E), weight (D, M), scale
+(H,), bias (M,). Scores are (x w + bias) · scale. Products have the precision of x, sums are float32.
 """
 
 import torch
@@ -38,8 +38,8 @@ def _scores(
     x, weight, bias, slices,
     FULL: tl.constexpr, SCORE: tl.constexpr, HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Scores (n, M) of a tile of points (n, D) by a weight (D, M) and, where they are normalised
-    over M, their softmax. Slices that are not there get none of it."""
+    """Scores (n, M) of a tile of points (n, D), mapped by SCORE, and their softmax over M (if not "linear"),
+    which is zero for padded slices."""
     scores = multiply(x, weight, 0.0, PRECISION)
     if HAS_BIAS:
         scores += bias[None, :]
@@ -64,7 +64,7 @@ def _gather(
     PRECISION: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """The state of one run of points: maximum, Σw and Σ w v relative to it."""
+    """Partial state of one part of the points: max, Σ exp(score − max) and Σ exp(score − max) v."""
     wait_for_previous_kernel(DEPENDENT)
     part, head = tl.program_id(0), tl.program_id(1)
     m, d, e = tl.arange(0, BM), tl.arange(0, BD), tl.arange(0, BE)
@@ -91,8 +91,8 @@ def _gather(
         )  # fmt: skip
     if full_end < end and not EXACT:
         maximum, weight_sum, weighted_sum = _gather_tile(
-            x_ptr, value_ptr, full_end - begin, end - begin, weight, bias, slices, maximum, weight_sum, weighted_sum,
-            H, M, D, E, SCORE, HAS_BIAS, VALUE_IS_X, True, PRECISION, BM, BD, BE, BN,
+            x_ptr, value_ptr, full_end - begin, end - begin, weight, bias, slices, maximum, weight_sum,
+            weighted_sum, H, M, D, E, SCORE, HAS_BIAS, VALUE_IS_X, True, PRECISION, BM, BD, BE, BN,
         )  # fmt: skip
     index = (head * tl.num_programs(0) + part) * M + m
     tl.store(max_ptr + index, maximum, mask=slices)
@@ -104,18 +104,18 @@ def _gather(
 def _gather_tile(
     x_ptr, value_ptr, start, end, weight, bias, slices, maximum, weight_sum, weighted_sum,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
-    SCORE: tl.constexpr, HAS_BIAS: tl.constexpr, VALUE_IS_X: tl.constexpr, LAST: tl.constexpr, PRECISION: tl.constexpr,
-    BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
+    SCORE: tl.constexpr, HAS_BIAS: tl.constexpr, VALUE_IS_X: tl.constexpr, LAST: tl.constexpr,
+    PRECISION: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """The state with a tile of points more; the LAST one of a mesh may have fewer of them. Products of
-    float32 take so many instructions and registers that every tile is taken for the last."""
+    """Update the partial state by a tile of points (online softmax). Only LAST tiles mask points; in float32
+    every tile is one, as code for both would need too many registers."""
     EXACT: tl.constexpr = x_ptr.dtype.element_ty == tl.float32
     n = start + tl.arange(0, BN)
     x = load_tile(x_ptr, n, end, H, D, LAST, BD)
     scores = multiply(weight, tl.trans(x), 0.0, PRECISION)
     if HAS_BIAS:
         scores += bias[:, None]
-    if SCORE != "linear":  # sums over M are cheap in the other orientation: it is worth a second product
+    if SCORE != "linear":  # a second, transposed product makes sums over M cheap
         transposed = multiply(x, tl.trans(weight), 0.0, PRECISION)
         if HAS_BIAS:
             transposed += bias[None, :]
@@ -141,11 +141,11 @@ def _gather_tile(
 
 @triton.jit
 def _merge(
-    part_max_ptr, part_sum_ptr, part_value_ptr, project_ptr, max_ptr, sum_ptr, mean_ptr, projected_ptr, parts, PE, PF,
-    M: tl.constexpr, E: tl.constexpr, F: tl.constexpr, HAS_PROJECT: tl.constexpr,
+    part_max_ptr, part_sum_ptr, part_value_ptr, project_ptr, max_ptr, sum_ptr, mean_ptr, projected_ptr, parts,
+    PE, PF, M: tl.constexpr, E: tl.constexpr, F: tl.constexpr, HAS_PROJECT: tl.constexpr,
     BP: tl.constexpr, BE: tl.constexpr, BF: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """One slice's state from those of all runs of points: its mean, and the mean's map where there is one."""
+    """Merge the partial states of one slice of a head; with HAS_PROJECT also project the mean (E) to (F)."""
     wait_for_previous_kernel(DEPENDENT)
     head, m = tl.program_id(0), tl.program_id(1)
     p, e, f = tl.arange(0, BP), tl.arange(0, BE), tl.arange(0, BF)
@@ -195,7 +195,10 @@ def _gather_back(
     BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BF: tl.constexpr, BN: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """∂loss/∂score = ψ ∘ (dmean·v − mean·dmean + sum·dsum): all a tile needs is known before it is read."""
+    """Gradients of x and value, and partial gradients of weight and bias, for one part of the points.
+
+    ∂loss/∂score = ψ ∘ (dmean·v − mean·dmean + sum·dsum), in one pass over the points.
+    """
     wait_for_previous_kernel(DEPENDENT)
     part, head = tl.program_id(0), tl.program_id(1)
     m, d, e, f = tl.arange(0, BM), tl.arange(0, BD), tl.arange(0, BE), tl.arange(0, BF)
@@ -233,7 +236,7 @@ def _gather_back(
     d_mean = d_mean.to(dtype)
     shift = -tl.sum(
         mean * d_mean.to(tl.float32), axis=1
-    )  # of the rounded one: the scores' gradients sum to zero
+    )  # of the rounded d_mean, so that gradients of scores sum to zero
     if HAS_D_SUM:
         shift += weight_sum * tl.load(d_sum_ptr + index, mask=slices, other=0.0)
     d_weight = tl.zeros([BM, BD], tl.float32)
@@ -272,17 +275,18 @@ def _gather_back_tile(
     x_ptr, value_ptr, d_passthrough_ptr, d_x_ptr, d_points_ptr, start, end,
     weight, bias, slices, log_sum, d_mean, shift, d_weight, d_bias,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
-    SCORE: tl.constexpr, HAS_BIAS: tl.constexpr, VALUE_IS_X: tl.constexpr, HAS_PASSTHROUGH: tl.constexpr, LAST: tl.constexpr,
-    PRECISION: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
+    SCORE: tl.constexpr, HAS_BIAS: tl.constexpr, VALUE_IS_X: tl.constexpr, HAS_PASSTHROUGH: tl.constexpr,
+    LAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr,
+    BN: tl.constexpr,
 ):  # fmt: skip
-    """The gradients at a tile of points, and what it adds to those of weight and bias."""
+    """Store the gradients at a tile of points; add to those of weight and bias."""
     dtype = x_ptr.dtype.element_ty
     n = start + tl.arange(0, BN)
     x = load_tile(x_ptr, n, end, H, D, LAST, BD)
     value = x if VALUE_IS_X else load_tile(value_ptr, n, end, H, E, LAST, BE)
     d_passthrough = (
         load_tile(d_passthrough_ptr, n, end, H, D, LAST, BD) if HAS_PASSTHROUGH else 0.0
-    )  # early: it takes its time
+    )  # loaded early to hide its latency
     scores, softmax = _scores(x, weight, bias, slices, M == BM, SCORE, HAS_BIAS, PRECISION)
     psi = exp_shifted(scores, log_sum[None, :], dtype == tl.float32)
     if M < BM:
@@ -314,17 +318,17 @@ def gather_forward(
     x: Tensor, value: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, project: Tensor | None,
     score: str, value_is_x: bool, meshes: Meshes,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """(max, sum, mean, and the mean mapped by `linear` (E, F): empty where it is not given)."""
+    """The state max, sum (B, H, M), mean (B, H, M, E), and mean · project (B, H, M, F) or empty."""
     (heads, width), batch, offsets = x.shape[2:], meshes.number, meshes.offsets
     slices, values = weight.shape[1], value.shape[-1]
-    parts, tile = partition_points("gather", x, meshes, slices, normed=score != "linear")
+    parts, tile = partition_points("gather", x, meshes, slices, normalised=score != "linear")
     part_maxima, part_sums = x.new_empty(2, batch * heads, parts, slices, dtype=torch.float32)
     part_values = x.new_empty(batch * heads, parts, slices, values, dtype=torch.float32)
     _gather[(parts, batch * heads)](
         x, value, weight, scale, weight if bias is None else bias, x if offsets is None else offsets,
         part_maxima, part_sums, part_values, meshes.points,
-        *weight.stride(), heads, slices, width, values, score, bias is not None, value_is_x, offsets is not None,
-        product_precision(x, "blocked"),
+        *weight.stride(), heads, slices, width, values, score, bias is not None, value_is_x,
+        offsets is not None, product_precision(x, "blocked"),
         pad(slices), pad(width), pad(values), **tile, **dependent_launch(x.device),
     )  # fmt: skip
     maximum = x.new_empty(batch, heads, slices, dtype=torch.float32)
@@ -334,26 +338,27 @@ def gather_forward(
     size = (batch, heads, slices, projected_width) if project is not None else (0,)
     projected = x.new_empty(size, dtype=torch.float32)
     _merge[(batch * heads, slices)](
-        part_maxima, part_sums, part_values, weight if project is None else project, maximum, weight_sum, mean, projected, parts,
-        *(weight if project is None else project).stride(), slices, values, projected_width, project is not None,
-        32, pad(values), pad(projected_width), num_warps=1, **dependent_launch(x.device),
+        part_maxima, part_sums, part_values, weight if project is None else project, maximum, weight_sum,
+        mean, projected, parts, *(weight if project is None else project).stride(), slices, values,
+        projected_width, project is not None, 32, pad(values), pad(projected_width), num_warps=1,
+        **dependent_launch(x.device),
     )  # fmt: skip
     return maximum, weight_sum, mean, projected
 
 
 def gather_backward(
     x: Tensor, value: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, project: Tensor | None,
-    maximum: Tensor, weight_sum: Tensor, mean: Tensor, d_sum: Tensor | None, d_value: Tensor, d_passthrough: Tensor | None,
-    score: str, value_is_x: bool, deferred: bool, meshes: Meshes,
+    maximum: Tensor, weight_sum: Tensor, mean: Tensor, d_sum: Tensor | None, d_value: Tensor,
+    d_passthrough: Tensor | None, score: str, value_is_x: bool, deferred: bool, meshes: Meshes,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of x, value, weight, scale, bias and linear; what has none comes back empty.
+    """Gradients of x, value, weight, scale, bias and project; empty where there is none.
 
-    `through` is a gradient of x from elsewhere, added on the way.
+    `d_passthrough` is added to the gradient of x. `deferred`: compute parameter gradients on a side stream.
     """
     (heads, width), batch, offsets = x.shape[2:], meshes.number, meshes.offsets
     slices, values = weight.shape[1], value.shape[-1]
     projected_width = values if project is None else project.shape[1]
-    parts, tile = partition_points("gather back", x, meshes, slices, normed=score != "linear")
+    parts, tile = partition_points("gather back", x, meshes, slices, normalised=score != "linear")
     d_x = torch.empty_like(x)
     d_points = x.new_empty(0) if value_is_x else torch.empty_like(value)
     part_gradients = x.new_empty(batch * heads, parts, slices * (width + 1), dtype=torch.float32)
@@ -362,12 +367,12 @@ def gather_backward(
     )
     _gather_back[(parts, batch * heads)](
         x, value, weight, scale, weight if bias is None else bias, weight if project is None else project,
-        maximum, weight_sum, mean, maximum if d_sum is None else d_sum, d_value, x if d_passthrough is None else d_passthrough,
-        x if offsets is None else offsets, d_x, d_points, part_gradients, d_project_parts, meshes.points,
-        *weight.stride(), *(weight if project is None else project).stride(),
-        heads, slices, width, values, projected_width,
-        score, bias is not None, value_is_x, project is not None, d_sum is not None, d_passthrough is not None,
-        offsets is not None, product_precision(x, "blocked"),
+        maximum, weight_sum, mean, maximum if d_sum is None else d_sum, d_value,
+        x if d_passthrough is None else d_passthrough, x if offsets is None else offsets, d_x, d_points,
+        part_gradients, d_project_parts, meshes.points, *weight.stride(),
+        *(weight if project is None else project).stride(), heads, slices, width, values, projected_width,
+        score, bias is not None, value_is_x, project is not None, d_sum is not None,
+        d_passthrough is not None, offsets is not None, product_precision(x, "blocked"),
         pad(slices), pad(width), pad(values), pad(projected_width), **tile, **dependent_launch(x.device),
     )  # fmt: skip
     d_weight, d_scale, d_bias, d_project = parameter_gradients(

@@ -1,4 +1,4 @@
-"""1 / clamp(t) of a few numbers, one kernel each way where plain PyTorch takes eight."""
+"""1 / clamp(t) of a few numbers: one kernel forward and one backward, where plain PyTorch takes eight."""
 
 import torch
 import triton

@@ -1,8 +1,8 @@
-"""The relative L2 error of a field, and on a 2-D grid that of its slopes, in one pass each way.
+"""Relative L2 error of a field and, on a 2-D grid, of its central differences.
 
-Axes: B samples, rows × columns of a grid, C channels. Slopes are central differences without their factor
-1/2h, which a relative norm cancels; the prediction counts with its border ring set to zero, as published.
-Per sample six sums of squares are kept: error and truth, of the field and of its two slopes.
+Axes: B samples, rows × columns of a grid, C channels. A relative norm cancels the factor 1/2h of differences,
+which is left out. As published, the prediction is set to zero on the border of the grid. Six sums of squares
+per sample are stored: error and truth, of the field and of its two differences.
 """
 
 import torch
@@ -17,20 +17,21 @@ BLOCK = 1024
 
 @triton.jit
 def _load_interior(p_ptr, row, column, rows, columns, valid):
-    """The prediction inside the border ring, zero on it and beyond."""
+    """Load the prediction; zero on the border of the grid and outside."""
     inside = valid & (row > 0) & (row < rows - 1) & (column > 0) & (column < columns - 1)
     return tl.load(p_ptr, mask=inside, other=0.0)
 
 
 @triton.jit
 def _load_field(y_ptr, row, column, rows, columns, valid):
+    """Load the truth; zero outside of the grid."""
     inside = valid & (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
     return tl.load(y_ptr, mask=inside, other=0.0)
 
 
 @triton.jit
 def _differences(p_ptr, y_ptr, row, column, rows, columns, stride, valid, ALONG_ROWS: tl.constexpr):
-    """(slope of the prediction − that of the truth, slope of the truth) at points of the grid."""
+    """Difference of the prediction minus that of the truth, and difference of the truth."""
     if ALONG_ROWS:
         p = _load_interior(p_ptr + stride, row + 1, column, rows, columns, valid)
         p -= _load_interior(p_ptr - stride, row - 1, column, rows, columns, valid)
@@ -49,6 +50,7 @@ def _error_sums(
     p_ptr, y_ptr, part_ptr, size, rows, columns, channels,
     HAS_GRID: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Sums of squares of a block: error and truth of the field and of its differences along both axes."""
     block, sample = tl.program_id(0), tl.program_id(1)
     i = block * BLOCK + tl.arange(0, BLOCK)
     valid = i < size
@@ -72,7 +74,7 @@ def _error_sums(
 
 @triton.jit
 def _relative_errors(part_ptr, out_ptr, factor_ptr, blocks, weight, HAS_GRID: tl.constexpr, BB: tl.constexpr):
-    """A sample's error, and the factors by which its gradient multiplies the three differences."""
+    """Σ_k weight_k ‖error_k‖ / ‖truth_k‖ of a sample; `factor` is weight_k / (‖error_k‖ ‖truth_k‖)."""
     sample, b = tl.program_id(0), tl.arange(0, BB)
     part = part_ptr + (sample * blocks + b) * 6
     total = 0.0
@@ -91,7 +93,7 @@ def _loss_back(
     p_ptr, y_ptr, factor_ptr, d_out_ptr, d_p_ptr, size, rows, columns, channels,
     HAS_GRID: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A difference's gradient is its transpose: what a point gave to its two neighbours comes back."""
+    """Gradient of the prediction: Σ_k factor_k Dₖᵀ error_k, with Dₖ the identity or a central difference."""
     sample = tl.program_id(1)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     valid = i < size
@@ -123,8 +125,8 @@ def _loss_back(
 
 
 def loss_forward(p: Tensor, y: Tensor, grid: tuple[int, int] | None, weight: float) -> tuple[Tensor, Tensor]:
-    """(errors (B,), factors (B, 3)) of fields (B, N, C)."""
-    assert p.shape == y.shape  # the kernel reads both by one size
+    """Errors (B,) and factors of the backward pass (B, 3), from prediction p and truth y (B, N, C)."""
+    assert p.shape == y.shape  # the kernel uses one size for both
     samples, size = len(p), p[0].numel()
     rows, columns = grid or (1, 1)
     blocks = -(-size // BLOCK)

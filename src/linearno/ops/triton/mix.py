@@ -1,8 +1,8 @@
-"""Softmax attention among the slices of a head, which the sum-norm's correction may precede: a program for
-each head.
+"""Softmax attention among the slices of a head, optionally after the sum-norm's correction; one program per
+head.
 
-Axes: P heads of all samples, M slices, D width. All in float32, as there are few slices and few bytes;
-products in tf32 where the layers around them are narrow.
+Axes: P heads of all samples, M slices, D width. Tensors are float32, as they are small; products are tf32 if
+the surrounding layers compute in bf16.
 """
 
 import torch
@@ -28,8 +28,11 @@ def _attention(
     M: tl.constexpr, D: tl.constexpr, HAS_EPS: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Slices (M, D) before the correction and after it, Σw and what joins it, the three maps as (in, out),
-    and the attention matrix. The correction is Σw / (Σw + eps), with Σw = sum · exp(max)."""
+    """Load a head and compute its attention matrix softmax(S Wq (S Wk)ᵀ / √D).
+
+    Returns slices before and after the correction Σw / (Σw + eps) with Σw = sum · exp(max), sum, eps ·
+    exp(−max), the three maps (in, out), query, key, and the attention (M, M).
+    """
     m, d = tl.arange(0, BM), tl.arange(0, BD)
     inside = (m < M)[:, None] & (d < D)[None, :]
     square = (d < D)[:, None] & (d < D)[None, :]
@@ -40,7 +43,7 @@ def _attention(
     if HAS_EPS:
         weight_sum = tl.load(sum_ptr + index, mask=m < M, other=1.0)
         maximum = tl.load(max_ptr + index, mask=m < M, other=0.0)
-        eps_term = eps * tl.exp(tl.minimum(-maximum, 80.0))  # finite where no point belongs to a slice
+        eps_term = eps * tl.exp(tl.minimum(-maximum, 80.0))  # finite for slices without points
         slices = raw_slices * (weight_sum / (weight_sum + eps_term))[:, None]
     w_query = tl.load(query_ptr + transposed, mask=square, other=0.0)
     w_key = tl.load(key_ptr + transposed, mask=square, other=0.0)
@@ -116,33 +119,33 @@ def _precision(slices: Tensor, use_bf16: bool) -> str:
 
 
 def mix_forward(
-    slices: Tensor, weight_sum: Tensor | None, maximum: Tensor | None, query: Tensor, key: Tensor, value: Tensor,
-    eps: float, use_bf16: bool,
+    slices: Tensor, weight_sum: Tensor | None, maximum: Tensor | None, query: Tensor, key: Tensor,
+    value: Tensor, eps: float, use_bf16: bool,
 ) -> Tensor:  # fmt: skip
-    """Slices (P, M, D) mixed; with `total` and `top` (P, M) of a sum-norm they are corrected first."""
+    """Attention among slices (P, M, D), corrected first if `weight_sum` and `maximum` (P, M) are given."""
     heads, count, width = slices.shape
     out = torch.empty_like(slices)
     _mix[(heads,)](
-        slices, slices if weight_sum is None else weight_sum, slices if maximum is None else maximum, query, key, value, out,
-        eps, count, width, weight_sum is not None, _precision(slices, use_bf16), pad(count), pad(width), num_warps=4,
-        **dependent_launch(slices.device),
+        slices, slices if weight_sum is None else weight_sum, slices if maximum is None else maximum, query,
+        key, value, out, eps, count, width, weight_sum is not None, _precision(slices, use_bf16), pad(count),
+        pad(width), num_warps=4, **dependent_launch(slices.device),
     )  # fmt: skip
     return out
 
 
 def mix_backward(
-    slices: Tensor, weight_sum: Tensor | None, maximum: Tensor | None, query: Tensor, key: Tensor, value: Tensor,
-    d_out: Tensor, eps: float, use_bf16: bool, uses: ParameterUses = None,
+    slices: Tensor, weight_sum: Tensor | None, maximum: Tensor | None, query: Tensor, key: Tensor,
+    value: Tensor, d_out: Tensor, eps: float, use_bf16: bool, uses: ParameterUses = None,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of slices, of `total` where it is given, and of the three maps."""
+    """Gradients of slices, of `weight_sum` if given, and of the three maps."""
     heads, count, width = slices.shape
     d_slices, partial_sums = torch.empty_like(slices), slices.new_empty(heads, 3 * width * width)
     d_weight_sum = None if weight_sum is None else torch.empty_like(weight_sum)
     _mix_back[(heads,)](
-        slices, slices if weight_sum is None else weight_sum, slices if maximum is None else maximum, query, key, value, d_out,
-        d_slices, slices if d_weight_sum is None else d_weight_sum, partial_sums, eps,
-        count, width, weight_sum is not None, _precision(slices, use_bf16), pad(count), pad(width), num_warps=4,
-        **dependent_launch(slices.device),
+        slices, slices if weight_sum is None else weight_sum, slices if maximum is None else maximum, query,
+        key, value, d_out, d_slices, slices if d_weight_sum is None else d_weight_sum, partial_sums, eps,
+        count, width, weight_sum is not None, _precision(slices, use_bf16), pad(count), pad(width),
+        num_warps=4, **dependent_launch(slices.device),
     )  # fmt: skip
     (sums,) = run_on_side_stream(lambda: (sum_rows(partial_sums),), partial_sums, uses=uses)
     d_query, d_key, d_value = sums.view(3, width, width)

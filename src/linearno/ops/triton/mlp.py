@@ -1,7 +1,7 @@
 """Linear, GELU, Linear in one kernel. Axes: R rows, K inputs, J hidden, L outputs.
 
-The hidden layer goes by in chunks: what is kept of it for the backward pass is its value before GELU. There
-the products are the library's, those of the weights beside the others, and one kernel goes back through GELU.
+The hidden layer is computed in chunks and stored before GELU for the backward pass, which uses cuBLAS for its
+products, with weight gradients on a side stream, and one kernel for the gradient of GELU.
 """
 
 import torch
@@ -26,17 +26,17 @@ from linearno.ops.triton.common import (
 from linearno.ops.triton.norm import PREFETCH_STAGES, column_sums, sum_rows
 from linearno.ops.weight_cache import cast_weight
 
-ERF_SLOPE = tl.constexpr(0.3275911 * 0.7071067811865476)  # of the series' variable
-BELL_EXPONENT = tl.constexpr(-0.5 * 1.4426950408889634)  # exp(−z²/2) as a power of two
-NORMAL_DENSITY = tl.constexpr(0.3989422804014327)  # of the normal distribution at zero
+ERF_SLOPE = tl.constexpr(0.3275911 * 0.7071067811865476)  # p / √2 of Abramowitz and Stegun 7.1.26
+BELL_EXPONENT = tl.constexpr(-0.5 * 1.4426950408889634)  # exp(−z²/2) = 2^(BELL_EXPONENT z²)
+NORMAL_DENSITY = tl.constexpr(0.3989422804014327)  # 1 / √(2π)
 
 
 @triton.jit
 def _normal_tail(z):
-    """The normal distribution below −|z|, and exp(−z²/2).
+    """The normal CDF Φ(−|z|), and exp(−z²/2).
 
-    Abramowitz and Stegun 7.1.26, within 2e-7: a hundred times less than the rounding of z to bf16. The
-    reciprocal is the square of a root: two instructions, where a division takes nine.
+    Abramowitz and Stegun 7.1.26, within 2e-7: far below the rounding of z to bf16. The reciprocal is a
+    squared rsqrt: two instructions, where a division takes nine.
     """
     bell = tl.exp2(z * z * BELL_EXPONENT)
     root = tl.rsqrt(1 + tl.abs(z) * ERF_SLOPE)
@@ -47,13 +47,14 @@ def _normal_tail(z):
 
 @triton.jit
 def gelu(z):
-    """z times the normal distribution below z: from both sides of zero the same distance to max(z, 0)."""
+    """z Φ(z) = max(z, 0) − |z| Φ(−|z|)."""
     tail, _ = _normal_tail(z)
     return tl.maximum(z, 0.0) - tl.abs(z) * tail
 
 
 @triton.jit
 def gelu_and_derivative(z):
+    """z Φ(z) and Φ(z) + z exp(−z²/2) / √(2π)."""
     tail, bell = _normal_tail(z)
     cdf = tl.where(z < 0, tail, 1 - tail)
     return z * cdf, cdf + z * (NORMAL_DENSITY * bell)
@@ -66,10 +67,10 @@ def _mlp(
     HAS_BIAS: tl.constexpr, FIRST_PRECISION: tl.constexpr, PRECISION: tl.constexpr,
     BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """A program takes every so many tiles of rows. Weights that make one chunk it reads once, and each tile's
-    rows while it works on the one before.
+    """out = GELU(x w1ᵀ + b1) w2ᵀ + b2 for rows (R, K) → (R, L); z is the hidden layer before GELU.
 
-    Where the hidden layer before GELU is GIVEN, the first product is not taken.
+    Each program loops over tiles of rows. If all J hidden columns fit one chunk, it loads the weights once
+    and prefetches the next tile. With HIDDEN_GIVEN z is an input.
     """
     wait_for_previous_kernel(DEPENDENT)
     i, o = tl.arange(0, BR), tl.arange(0, BL)
@@ -83,23 +84,9 @@ def _mlp(
         if J <= BJ:
             next_x = _load_inputs(x_ptr, tile + tl.num_programs(0), R, K, HIDDEN_GIVEN, BR, BK)
             out = add_hidden_chunk(
-                x,
-                w1,
-                w2,
-                out,
-                b1,
-                z_row,
-                i,
-                rows,
-                0,
-                out_ptr,
-                J,
-                WRITE_HIDDEN,
-                HIDDEN_GIVEN,
-                FIRST_PRECISION,
-                PRECISION,
-                BJ,
-            )
+                x, w1, w2, out, b1, z_row, i, rows, 0, out_ptr, J, WRITE_HIDDEN, HIDDEN_GIVEN,
+                FIRST_PRECISION, PRECISION, BJ,
+            )  # fmt: skip
             x = next_x
         else:
             x = _load_inputs(x_ptr, tile, R, K, HIDDEN_GIVEN, BR, BK)
@@ -109,23 +96,9 @@ def _mlp(
                 )
                 b1 = load_bias(b1_ptr, start, J, BJ)
                 out = add_hidden_chunk(
-                    x,
-                    w1,
-                    w2,
-                    out,
-                    b1,
-                    z_row,
-                    i,
-                    rows,
-                    start,
-                    out_ptr,
-                    J,
-                    WRITE_HIDDEN,
-                    HIDDEN_GIVEN,
-                    FIRST_PRECISION,
-                    PRECISION,
-                    BJ,
-                )
+                    x, w1, w2, out, b1, z_row, i, rows, start, out_ptr, J, WRITE_HIDDEN, HIDDEN_GIVEN,
+                    FIRST_PRECISION, PRECISION, BJ,
+                )  # fmt: skip
         if HAS_BIAS:
             out += tl.load(b2_ptr + o, mask=o < L, other=0.0)[None, :]
         store_rows(out_ptr + first_row * L, out, i, o, rows, L, BL)
@@ -135,7 +108,7 @@ def _mlp(
 def _load_inputs(
     x_ptr, tile, R, K: tl.constexpr, HIDDEN_GIVEN: tl.constexpr, BR: tl.constexpr, BK: tl.constexpr
 ):
-    """A tile's rows: none after the last, nor where they are not asked for."""
+    """Load a tile of rows; unused with HIDDEN_GIVEN."""
     if HIDDEN_GIVEN:
         x = 0.0
     else:
@@ -156,7 +129,7 @@ def load_weights(
     K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, HIDDEN_GIVEN: tl.constexpr,
     BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr,
 ):  # fmt: skip
-    """Those of some hidden columns: (K, j) and (j, L)."""
+    """Weights (K, j) and (j, L) of a chunk of hidden columns."""
     k, j, o = tl.arange(0, BK), start + tl.arange(0, BJ), tl.arange(0, BL)
     w2 = tl.load(w2_ptr + o[None, :] * J + j[:, None], mask=(o < L)[None, :] & (j < J)[:, None], other=0.0)
     w2 = w2.to(out_ptr.dtype.element_ty)
@@ -173,10 +146,10 @@ def load_weights(
 @triton.jit
 def add_hidden_chunk(
     x, w1, w2, out, b1, z_ptr, i, rows, start, out_ptr,
-    J: tl.constexpr, WRITE_HIDDEN: tl.constexpr, HIDDEN_GIVEN: tl.constexpr, FIRST_PRECISION: tl.constexpr, PRECISION: tl.constexpr,
-    BJ: tl.constexpr,
+    J: tl.constexpr, WRITE_HIDDEN: tl.constexpr, HIDDEN_GIVEN: tl.constexpr, FIRST_PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr, BJ: tl.constexpr,
 ):  # fmt: skip
-    """`out` with the part of some hidden columns added; `z_ptr` is where those of row i = 0 begin."""
+    """`out` plus the contribution of a chunk of hidden columns; row i = 0 of z begins at `z_ptr`."""
     dtype = out_ptr.dtype.element_ty
     j = start + tl.arange(0, BJ)
     if HIDDEN_GIVEN:
@@ -193,7 +166,7 @@ def _linear(
     x_ptr, w_ptr, b_ptr, z_ptr, R, K: tl.constexpr, J: tl.constexpr, PRECISION: tl.constexpr,
     BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr,
 ):  # fmt: skip
-    """x wᵀ + b. A program takes some columns of a tile of rows; those of the same rows follow each other."""
+    """z = x wᵀ + b for one tile of rows and columns per program; tiles of the same rows are adjacent."""
     chunks: tl.constexpr = (J + BJ - 1) // BJ
     r = ((tl.program_id(0) // chunks) * BR + tl.arange(0, BR)).to(tl.int64)
     k, j = tl.arange(0, BK), (tl.program_id(0) % chunks) * BJ + tl.arange(0, BJ)
@@ -209,8 +182,7 @@ def _gelu_back(
     z_ptr, grad_ptr, hidden_ptr, part_ptr, R, J: tl.constexpr,
     BR: tl.constexpr, BJ: tl.constexpr, PREFETCH_STAGES: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the hidden layer becomes, in its place, that of the layer before GELU; beside it the
-    layer after GELU, and a program's part of the bias's gradient."""
+    """grad ← grad · GELU′(z) in place, hidden = GELU(z), and partial sums of grad over rows for the bias."""
     wait_for_previous_kernel(DEPENDENT)
     j = tl.program_id(1) * BJ + tl.arange(0, BJ)
     d_bias = tl.zeros([BR, BJ], tl.float32)
@@ -229,7 +201,7 @@ def _gelu_back(
 
 
 def _tile_settings(rows: int, w2: Tensor, chunk: int) -> dict[str, int]:
-    """Rows and hidden columns of a tile, fewer rows where there are few; measured on an H200."""
+    """Tile sizes tuned on an H200; smaller tiles if there are too few to fill the device."""
     outputs, hidden = w2.shape
     is_bf16 = w2.dtype == torch.bfloat16
     tile = 64 if is_bf16 else 32
@@ -247,10 +219,10 @@ def _tile_settings(rows: int, w2: Tensor, chunk: int) -> dict[str, int]:
 def mlp_forward(
     x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor | None, keep_hidden: bool
 ) -> tuple[Tensor, Tensor]:
-    """(the output, the hidden layer before GELU: empty unless kept), in the type of w2.
+    """Output (R, L) and hidden layer before GELU (R, J; empty unless `keep_hidden`) in the dtype of w2.
 
-    Where x is wider than w2, the first product is taken in tf32. Where rows are wide and bf16 it is taken
-    before the rest: one tile cannot hold the weights of both.
+    If x has a wider dtype than w2, the first product is tf32. For more than 128 bf16 outputs a separate
+    kernel computes it: one tile cannot hold both weights.
     """
     (rows, inputs), (outputs, hidden) = x.shape, w2.shape
     precision, same_dtype = product_precision(x), x.dtype == w2.dtype
@@ -260,28 +232,28 @@ def mlp_forward(
         z = hidden_layer(x, w1, b1, w2.dtype, first_precision)
     else:
         z = x.new_empty(rows if keep_hidden else 0, hidden, dtype=w2.dtype)
-    chunk = 64 if hidden_given or (not same_dtype and inputs <= 64) else 32  # where there is more than one
+    chunk = 64 if hidden_given or (not same_dtype and inputs <= 64) else 32  # if there are several chunks
     tile = _tile_settings(
         rows, w2, chunk=128 if same_dtype and max(inputs, hidden, outputs) <= 128 else chunk
     )
     programs = -(-rows // tile["BR"])
-    if tile["BJ"] >= hidden:  # the weights are read once: few programs, many rows for each
+    if tile["BJ"] >= hidden:  # weights are loaded once per program: few programs with many rows each
         programs = min(programs, 2 * processor_count(x.device))
     out = x.new_empty(rows, outputs, dtype=w2.dtype)
     _mlp[(programs,)](
         x, w1, b1, w2, b1 if b2 is None else b2, z, out, rows,
-        inputs, hidden, outputs, keep_hidden and not hidden_given, hidden_given, b2 is not None, first_precision, precision,
-        BK=pad(inputs), **tile, **dependent_launch(x.device),
+        inputs, hidden, outputs, keep_hidden and not hidden_given, hidden_given, b2 is not None,
+        first_precision, precision, BK=pad(inputs), **tile, **dependent_launch(x.device),
     )  # fmt: skip
     return out, z if keep_hidden else z.new_empty(0)
 
 
 def hidden_layer(x: Tensor, w: Tensor, b: Tensor, dtype: torch.dtype, precision: str) -> Tensor:
-    """x wᵀ + b in the type `kind`: the library's product, unless x is of a wider type."""
+    """x wᵀ + b in `dtype`: by cuBLAS, or by a kernel if x has a wider dtype."""
     if x.dtype == dtype:
         return torch.addmm(cast_weight(b, dtype), x, w.mT)
     (rows, inputs), hidden = x.shape, len(w)
-    use_large_tile = inputs <= 128  # two tiles as large of wider rows would not fit
+    use_large_tile = inputs <= 128  # tiles of wider rows would not fit shared memory
     tile = {
         "BR": 128 if use_large_tile else 64,
         "BK": pad(inputs),
@@ -299,7 +271,7 @@ def mlp_backward(
     x: Tensor, w1: Tensor, w2: Tensor, z: Tensor, d_out: Tensor, needs_d_x: bool, has_bias: bool,
     uses: ParameterUses = None,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """Gradients of x (None unless wanted), w1, b1, w2 and, where there is one, b2."""
+    """Gradients of x (None unless `needs_d_x`), w1, b1, w2 and, if `has_bias`, b2."""
     d_out = d_out.to(z.dtype)
     d_z = d_out @ w2
     hidden, parts = gelu_backward_(z, d_z)
@@ -316,7 +288,7 @@ def mlp_backward(
 
 
 def gelu_backward_(z: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """(GELU of z, partial column sums of the gradient of z); d, the gradient of GELU, becomes that of z."""
+    """GELU(z) and partial column sums of d_z; overwrites `grad`, the gradient of GELU(z), with d_z."""
     rows, columns = z.shape
     block_columns = min(128, power_of_two(columns))
     block_rows = 512 // block_columns
@@ -324,23 +296,14 @@ def gelu_backward_(z: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     programs = min(-(-rows // block_rows), -(-10 * processor_count(z.device) // column_blocks))
     hidden, parts = torch.empty_like(z), z.new_empty(programs, columns, dtype=torch.float32)
     _gelu_back[(programs, column_blocks)](
-        z,
-        grad,
-        hidden,
-        parts,
-        rows,
-        columns,
-        block_rows,
-        block_columns,
-        PREFETCH_STAGES,
-        num_warps=1,
+        z, grad, hidden, parts, rows, columns, block_rows, block_columns, PREFETCH_STAGES, num_warps=1,
         **dependent_launch(z.device),
-    )
+    )  # fmt: skip
     return hidden, parts
 
 
 def weight_gradients(d_out: Tensor, x: Tensor, has_bias: bool) -> tuple[Tensor, ...]:
-    """d_outᵀ x (L, K) in float32 and, where there is a bias, its gradient."""
+    """d_outᵀ x (L, K) in float32 and, if `has_bias`, the column sums of d_out."""
     if d_out.device.type == "cuda" and d_out.dtype == x.dtype == torch.bfloat16:
         d_weight = torch.mm(d_out.mT, x, out_dtype=torch.float32)
     else:

@@ -1,8 +1,7 @@
-"""A branch of the residual stream with the norm that adds it: one kernel forth and one back, for few rows,
-where launches are what counts. Axes: R rows, K inputs, J hidden, L outputs.
+"""A residual branch fused with the norm that adds it: one kernel forward and one backward.
 
-The branch is one linear map, or Linear, GELU, Linear. The stream is kept as bf16 and eight bits
-more, as in `norm`.
+For few rows, where the time of launches dominates. The branch is one linear map, or Linear, GELU, Linear. The
+stream is stored as bf16 and eight further bits, as in `norm`. Axes: R rows, K inputs, J hidden, L outputs.
 """
 
 import torch
@@ -31,7 +30,7 @@ from linearno.ops.triton.mlp import (
 )
 from linearno.ops.triton.norm import join_bf16, split_bf16, standardise, standardise_back, sum_rows
 
-MAX_HIDDEN_CHUNK = 128  # hidden columns at once
+MAX_HIDDEN_CHUNK = 128  # hidden columns of a tile
 
 
 @triton.jit
@@ -41,7 +40,7 @@ def _branch(
     K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, HAS_LOW_BITS: tl.constexpr, PRECISION: tl.constexpr,
     BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """h + rest + offset + the branch of x, what rounding that left, and its norm. J = 0: one linear map."""
+    """sum = h + low_bits + offset + branch(x) and out = LayerNorm(sum). J = 0: one linear map."""
     wait_for_previous_kernel(DEPENDENT)
     first_row, rows = tile_rows(tl.program_id(0), R, BR)
     i, k, o = tl.arange(0, BR), tl.arange(0, BK), tl.arange(0, BL)
@@ -78,8 +77,8 @@ def _branch_back(
     K: tl.constexpr, J: tl.constexpr, L: tl.constexpr, HAS_D_STREAM: tl.constexpr, PRECISION: tl.constexpr,
     BR: tl.constexpr, BK: tl.constexpr, BJ: tl.constexpr, BL: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of the stream and of x; of the hidden layer that before GELU, and beside it the layer
-    after GELU. A tile's parts of the gradients of gain, shift, offset and the first bias are side by side."""
+    """Gradients of h, x and z (hidden layer before GELU), GELU(z), and for each tile of rows the partial
+    gradients (3 L + J) of gain, shift, offset and first bias."""
     wait_for_previous_kernel(DEPENDENT)
     first_row, rows = tile_rows(tl.program_id(0), R, BR)
     i, k, o = tl.arange(0, BR), tl.arange(0, BK), tl.arange(0, BL)
@@ -113,7 +112,7 @@ def _branch_back(
             hidden, grad = (
                 hidden + 0.0 * grad,
                 grad * derivative,
-            )  # lies as d does: else the compiler works it out twice
+            )  # in the layout of grad; otherwise it is computed twice
             store_rows(hidden_ptr + first_row * J, hidden, i, j, rows, J, BJ)
             tl.store(part + 3 * L + j, tl.sum(grad, axis=0), mask=j < J)
             d_z = grad.to(d_z_ptr.dtype.element_ty)
@@ -123,7 +122,7 @@ def _branch_back(
 
 
 def _tile_settings(rows: int, inputs: int, hidden: int, outputs: int, device: torch.device) -> dict[str, int]:
-    """Measured on an H200."""
+    """Tile sizes tuned on an H200."""
     return {
         "BR": 16 if rows <= 16 * processor_count(device) else 32,
         "BK": pad(inputs),
@@ -138,8 +137,10 @@ def branch_forward(
     x: Tensor, h: Tensor, low_bits: Tensor | None, offset: Tensor, gain: Tensor, shift: Tensor, eps: float,
     hidden_layer: tuple[Tensor, Tensor] | None, w2: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """(the sum, what rounding it left, its norm, its moments, the hidden layer before GELU: empty where there
-    is none). `first` are weight and bias of the hidden layer, all weights in bf16."""
+    """The sum, its low bits, its norm, its moments, and the hidden layer before GELU (empty without one).
+
+    `hidden_layer`: weight and bias; None: one linear map. Weights are bf16.
+    """
     (rows, inputs), outputs = x.shape, len(w2)
     hidden = 0 if hidden_layer is None else w2.shape[1]
     total, new_low_bits, out = (torch.empty_like(h, dtype=dtype) for dtype in (h.dtype, torch.int8, h.dtype))
@@ -147,8 +148,9 @@ def branch_forward(
     tile, z = _tile_settings(rows, inputs, hidden, outputs, x.device), h.new_empty(rows, hidden)
     w1, b1 = hidden_layer or (w2, gain)
     _branch[(-(-rows // tile["BR"]),)](
-        x, w1, b1, w2, h, h if low_bits is None else low_bits, offset, gain, shift, z, total, new_low_bits, out, moments,
-        rows, eps, inputs, hidden, outputs, low_bits is not None, product_precision(x), **tile, **dependent_launch(x.device),
+        x, w1, b1, w2, h, h if low_bits is None else low_bits, offset, gain, shift, z, total, new_low_bits,
+        out, moments, rows, eps, inputs, hidden, outputs, low_bits is not None, product_precision(x), **tile,
+        **dependent_launch(x.device),
     )  # fmt: skip
     return total, new_low_bits, out, moments, z
 
@@ -157,8 +159,7 @@ def branch_backward(
     h: Tensor, moments: Tensor, gain: Tensor, d_out: Tensor, d_stream: Tensor | None, x: Tensor, z: Tensor,
     w1: Tensor | None, w2: Tensor, uses: ParameterUses,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:  # fmt: skip
-    """Gradients of x, of the stream, and those of offset, gain, shift, then of the branch's weights: w1 and
-    b1 where there are any, w2."""
+    """Gradients of x, of h, and of the parameters: offset, gain, shift, then w1 and b1 if given, w2."""
     (rows, inputs), (outputs, hidden) = x.shape, (len(w2), z.shape[1])
     tile = _tile_settings(rows, inputs, hidden, outputs, x.device)
     tiles = -(-rows // tile["BR"])
@@ -167,7 +168,8 @@ def branch_backward(
     _branch_back[(tiles,)](
         h, moments, gain, d_out, d_out if d_stream is None else d_stream, z, w2 if w1 is None else w1, w2,
         d_h, d_z, hidden_values, d_x, parts, rows,
-        inputs, hidden, outputs, d_stream is not None, product_precision(x), **tile, **dependent_launch(x.device),
+        inputs, hidden, outputs, d_stream is not None, product_precision(x), **tile,
+        **dependent_launch(x.device),
     )  # fmt: skip
 
     def parameter_gradients() -> tuple[Tensor, ...]:

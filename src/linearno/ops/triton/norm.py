@@ -1,9 +1,8 @@
-"""Layer norm with what stands around it: the residual sum before, the cast after. Axes: R rows, C channels.
+"""Layer norm fused with the residual sum before it and the cast after it. Axes: R rows, C channels.
 
-The backward pass reads the features again, with the mean and deviation that the forward pass has kept, adds
-the gradient that comes along the residual stream, and leaves the gradients of gain and shift as partial sums
-of each program. What rounding the stream to bf16 left it does not read: beside the gradients' own rounding it
-is small.
+The backward pass reads the sum and the moments stored by the forward pass, adds the gradient of the residual
+stream, and writes partial sums of the gradients of gain and shift. It ignores the low bits of a bf16 stream,
+which are small compared with the rounding of gradients.
 """
 
 import torch
@@ -19,12 +18,12 @@ from linearno.ops.triton.common import (
     wait_for_previous_kernel,
 )
 
-PREFETCH_STAGES = 3  # tiles that a loop over rows has under way
+PREFETCH_STAGES = 3  # pipelined tiles of a loop over rows
 
 
 @triton.jit
 def standardise(h, inside, eps, C: tl.constexpr):
-    """Rows of mean zero and variance one, their mean before, and what they were multiplied by."""
+    """Standardised rows (h − mean) · scale, their mean, and scale = 1 / √(variance + eps)."""
     mean = tl.sum(tl.where(inside, h, 0.0), axis=1) / C
     centred = tl.where(inside, h - mean[:, None], 0.0)
     scale = 1 / tl.sqrt(tl.sum(centred * centred, axis=1) / C + eps)
@@ -33,23 +32,23 @@ def standardise(h, inside, eps, C: tl.constexpr):
 
 @triton.jit
 def standardise_back(d_unit, unit, scale, C: tl.constexpr):
+    """scale · (d_unit − mean(d_unit) − unit · mean(d_unit · unit))."""
     mean_gradient, mean_product = tl.sum(d_unit, axis=1) / C, tl.sum(d_unit * unit, axis=1) / C
     return scale[:, None] * (d_unit - mean_gradient[:, None] - unit * mean_product[:, None])
 
 
 @triton.jit
 def split_bf16(h):
-    """float32 as bf16 and the eight bits of mantissa after it, rounded. As integers floats are in order, so a
-    float is the sum of the two."""
+    """Split float32 into bf16 and eight further bits, with bits(h) ≈ (bits(high) << 16) + (low << 8)."""
     bits = h.to(tl.int32, bitcast=True)
-    high = tl.where(h == h, (bits + 0x8000) >> 16, 0x7FC0)  # NaN must not be carried over the largest number
+    high = tl.where(h == h, (bits + 0x8000) >> 16, 0x7FC0)  # rounding must not overflow a NaN
     low = tl.minimum((bits - (high << 16) + 0x80) >> 8, 127)
     return high.to(tl.int16).to(tl.bfloat16, bitcast=True), low.to(tl.int8)
 
 
 @triton.jit
 def join_bf16(h, low_bits):
-    """What was `split`."""
+    """Inverse of `split_bf16`."""
     high = h.to(tl.int16, bitcast=True).to(tl.int32) << 16
     return (high + (low_bits.to(tl.int32) << 8)).to(tl.float32, bitcast=True)
 
@@ -58,20 +57,19 @@ def join_bf16(h, low_bits):
 def _norm(
     h_ptr, low_bits_ptr, addend_ptr, offset_ptr, gain_ptr, shift_ptr, weight_ptr, bias_ptr,
     sum_ptr, new_low_bits_ptr, out_ptr, moment_ptr, R, eps,
-    C: tl.constexpr, HAS_LOW_BITS: tl.constexpr, HAS_ADDEND: tl.constexpr, HAS_OFFSET: tl.constexpr, WRITE_SUM: tl.constexpr,
-    SPLIT: tl.constexpr, HEAD: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr, DEPENDENT: tl.constexpr,
+    C: tl.constexpr, HAS_LOW_BITS: tl.constexpr, HAS_ADDEND: tl.constexpr, HAS_OFFSET: tl.constexpr,
+    WRITE_SUM: tl.constexpr, SPLIT: tl.constexpr, HEAD: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """The norm to `out`; with HEAD one number of each row instead, ⟨norm, weight⟩ + bias.
+    """sum = h + low_bits + addend + offset and out = LayerNorm(sum).
 
-    Mean and 1 / deviation of each row go to `moment`.
+    With HEAD out = ⟨LayerNorm(sum), weight⟩ + bias. `moment` (R, 2) receives the mean and 1 / deviation of each row.
     """
     wait_for_previous_kernel(DEPENDENT)
     r, c = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR), tl.arange(0, BC)
     inside = (r < R)[:, None] & (c < C)[None, :]
     index = r[:, None] * C + c[None, :]
-    byte_index = tl.max_contiguous(
-        index, (1, 8)
-    )  # of bytes: else the compiler would lay the tile out for them
+    byte_index = tl.max_contiguous(index, (1, 8))  # else the layout of the tile would suit the int8 loads
     h = tl.load(h_ptr + index, mask=inside, other=0.0)
     if HAS_LOW_BITS:
         h = join_bf16(h, tl.load(low_bits_ptr + byte_index, mask=inside, other=0))
@@ -103,9 +101,12 @@ def _norm(
 def _norm_back(
     h_ptr, moment_ptr, gain_ptr, shift_ptr, weight_ptr, d_out_ptr, d_stream_ptr,
     d_h_ptr, d_addend_ptr, part_ptr, R,
-    C: tl.constexpr, HAS_D_STREAM: tl.constexpr, HAS_D_ADDEND: tl.constexpr, HAS_OFFSET: tl.constexpr, HEAD: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr, PREFETCH_STAGES: tl.constexpr, DEPENDENT: tl.constexpr,
+    C: tl.constexpr, HAS_D_STREAM: tl.constexpr, HAS_D_ADDEND: tl.constexpr, HAS_OFFSET: tl.constexpr,
+    HEAD: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr, PREFETCH_STAGES: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    """d_h = the gradient through the norm + d_stream, and partial sums of the gradients of gain, shift,
+    offset and, with HEAD, weight and bias."""
     wait_for_previous_kernel(DEPENDENT)
     c = tl.arange(0, BC)
     gain = tl.load(gain_ptr + c, mask=c < C, other=0.0)
@@ -179,7 +180,7 @@ def _sum_rows(part_ptr, out_ptr, parts, K: tl.constexpr, BP: tl.constexpr, BK: t
 
 
 def sum_rows(parts: Tensor) -> Tensor:
-    """Column sums (K,) of a small (P, K), in a fixed order."""
+    """Column sums (K,) of a small matrix (P, K), in a fixed order."""
     rows, columns = parts.shape
     out = parts.new_empty(columns)
     _sum_rows[(-(-columns // 8),)](parts, out, rows, columns, 256, 8, num_warps=4)
@@ -187,7 +188,7 @@ def sum_rows(parts: Tensor) -> Tensor:
 
 
 def column_sums(x: Tensor) -> Tensor:
-    """Column sums (C,) in float32 of a long (R, C)."""
+    """Column sums (C,) in float32 of a tall matrix (R, C)."""
     rows, columns = x.shape
     block_columns = min(128, power_of_two(columns))
     programs = min(-(-rows // 32), 2 * processor_count(x.device))
@@ -199,14 +200,13 @@ def column_sums(x: Tensor) -> Tensor:
 
 
 def norm_forward(
-    h: Tensor, low_bits: Tensor | None, addend: Tensor | None, offset: Tensor | None, gain: Tensor, shift: Tensor,
-    eps: float, dtype: torch.dtype, split: bool, head: tuple[Tensor, Tensor] | None = None,
+    h: Tensor, low_bits: Tensor | None, addend: Tensor | None, offset: Tensor | None, gain: Tensor,
+    shift: Tensor, eps: float, dtype: torch.dtype, split: bool, head: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
-    """(h + rest + more + offset, what rounding it left, its norm in the type `kind`, its moments).
+    """The sum h + low_bits + addend + offset, its low bits, its norm in `dtype`, and its moments (R, 2).
 
-    With `split` the sum is rounded to bf16, and what that left is kept. Else it has the type of h, and is h
-    itself where nothing is added. A `head` (weight, bias) makes one number of each row's norm; nothing comes
-    after it, so nothing is left.
+    With `split` the sum is stored as bf16 and low bits; otherwise in the dtype of h, as h itself if nothing
+    is added. A `head` (weight, bias) replaces the norm by one output per row and stores no low bits.
     """
     rows, channels = h.shape
     write = addend is not None or (split and h.dtype != torch.bfloat16)
@@ -219,10 +219,12 @@ def norm_forward(
     moments = h.new_empty(rows, 2, dtype=torch.float32)
     tile = _tile_rows(channels, 4096)
     _norm[(-(-rows // tile),)](
-        h, h if low_bits is None else low_bits, h if addend is None else addend, gain if offset is None else offset,
-        gain, shift, weight, bias, total, total if new_low_bits is None else new_low_bits, out, moments, rows, eps,
-        channels, low_bits is not None, addend is not None, offset is not None, write, write and new_low_bits is not None,
-        head is not None, tile, power_of_two(channels), num_warps=4, **dependent_launch(h.device),
+        h, h if low_bits is None else low_bits, h if addend is None else addend,
+        gain if offset is None else offset, gain, shift, weight, bias, total,
+        total if new_low_bits is None else new_low_bits, out, moments, rows, eps, channels,
+        low_bits is not None, addend is not None, offset is not None, write,
+        write and new_low_bits is not None, head is not None, tile, power_of_two(channels), num_warps=4,
+        **dependent_launch(h.device),
     )  # fmt: skip
     return total, new_low_bits, out, moments
 
@@ -232,9 +234,8 @@ def norm_backward(
     dtypes: tuple[torch.dtype, torch.dtype | None], offset: bool = False, uses: ParameterUses = None,
     head: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:  # fmt: skip
-    """Gradients of h and of what was added to it, in their types `kinds` (None: nothing), and those of gain
-    and shift; where an `offset` was added also that one's, and with a `head` (the norm's shift,
-    the weight) those of the head's weight and bias."""
+    """Gradients of h and addend in `dtypes` (None: no addend), and of gain, shift, then of the offset if
+    `offset`, then of weight and bias with a `head` (shift of the norm, weight of the head)."""
     rows, channels = h.shape
     d_h = torch.empty_like(h, dtype=dtypes[0])
     write_d_addend = dtypes[1] not in (None, dtypes[0])
@@ -245,8 +246,8 @@ def norm_backward(
     parts = h.new_empty(programs, sum(sizes), dtype=torch.float32)
     shift, weight = head or (gain, gain)
     _norm_back[(programs,)](
-        h, moments, gain, shift, weight, d_out, d_out if d_stream is None else d_stream, d_h, d_addend, parts, rows,
-        channels, d_stream is not None, write_d_addend, offset, head is not None,
+        h, moments, gain, shift, weight, d_out, d_out if d_stream is None else d_stream, d_h, d_addend, parts,
+        rows, channels, d_stream is not None, write_d_addend, offset, head is not None,
         tile, power_of_two(channels), PREFETCH_STAGES, num_warps=1, **dependent_launch(h.device),
     )  # fmt: skip
     (sums,) = run_on_side_stream(lambda: (sum_rows(parts),), parts, uses=uses)
@@ -254,5 +255,5 @@ def norm_backward(
 
 
 def _tile_rows(channels: int, elements: int) -> int:
-    """Rows of a tile of so many numbers."""
+    """Number of rows of a tile of `elements`."""
     return max(1, elements // power_of_two(channels))

@@ -1,4 +1,4 @@
-"""Scatter in Triton, forward and backward: made as `gather` is, with its axes and its sums."""
+"""Scatter kernels, forward and backward; axes, parts and partial sums as in `gather`."""
 
 import torch
 import triton
@@ -27,7 +27,7 @@ from linearno.ops.triton.tiling import (
 
 @triton.jit
 def _scores(x, weight, bias, slices, FULL: tl.constexpr, HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr):
-    """Of a tile (n, M); slices that are not there have none."""
+    """Scores (n, M) of a tile of points (n, D); −∞ for padded slices."""
     scores = multiply(x, weight, 0.0, PRECISION)
     if HAS_BIAS:
         scores += bias[None, :]
@@ -36,7 +36,7 @@ def _scores(x, weight, bias, slices, FULL: tl.constexpr, HAS_BIAS: tl.constexpr,
 
 @triton.jit
 def _exp_and_sum(scores, EXACT: tl.constexpr):
-    """exp(score − maximum), the maximum over M, and the sum."""
+    """exp(score − max), the max over M, and the sum over M."""
     row_max = tl.max(scores, axis=1)
     exp_scores = exp_shifted(scores, row_max[:, None], EXACT)
     return exp_scores, row_max, tl.sum(exp_scores, axis=1)
@@ -50,7 +50,7 @@ def _scatter(
     HAS_BIAS: tl.constexpr, WRITE_LOG_SUM: tl.constexpr, PACKED: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """φ value and, for the backward pass, the logarithm of the sum over M that φ was divided by."""
+    """out = φ value for one part of the points and, with WRITE_LOG_SUM, log Σ_m exp(score)."""
     wait_for_previous_kernel(DEPENDENT)
     part, head = tl.program_id(0), tl.program_id(1)
     m, d, e = tl.arange(0, BM), tl.arange(0, BD), tl.arange(0, BE)
@@ -111,7 +111,10 @@ def _scatter_back(
     HAS_BIAS: tl.constexpr, PACKED: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """∂loss/∂score = φ ∘ (dφ − Σ_m φ dφ)."""
+    """Gradient of x, and partial gradients of weight, bias and value, for one part of the points.
+
+    ∂loss/∂score = φ ∘ (dφ − Σ_m φ dφ) with dφ = dout valueᵀ.
+    """
     wait_for_previous_kernel(DEPENDENT)
     part, head = tl.program_id(0), tl.program_id(1)
     m, d, e = tl.arange(0, BM), tl.arange(0, BD), tl.arange(0, BE)
@@ -138,7 +141,7 @@ def _scatter_back(
     d_x_ptr += row * D
     d_out_ptr += row * E
     log_sum_ptr += row
-    for start in range(0, end - begin, BN):  # all with masks: a loop without would take more registers
+    for start in range(0, end - begin, BN):  # all tiles masked: a second loop would need more registers
         n = start + tl.arange(0, BN)
         x = load_tile(x_ptr, n, end - begin, H, D, True, BD)
         d_out = load_tile(d_out_ptr, n, end - begin, H, E, True, BE).to(dtype)
@@ -168,16 +171,13 @@ def _scatter_back(
 
 
 def scatter_forward(
-    x: Tensor,
-    weight: Tensor,
-    scale: Tensor,
-    bias: Tensor | None,
-    value: Tensor,
-    keep_log_sum: bool,
+    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor, keep_log_sum: bool,
     meshes: Meshes,
-) -> tuple[Tensor, Tensor]:
-    """φ value and, where it is kept, what spares the backward pass two sums over M: a number for each head of
-    a point. float32 is better off with the sums, as that number's rounding would show."""
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """φ value (B, N, H, E) and log Σ_m exp(score) (B, N, H) for the backward pass.
+
+    The latter is empty in float32: its rounding would matter, so the backward pass recomputes the sums.
+    """
     keep_log_sum = keep_log_sum and x.dtype != torch.float32
     (heads, width), offsets = x.shape[2:], meshes.offsets
     slices, values = value.shape[-2:]
@@ -186,8 +186,8 @@ def scatter_forward(
     log_sum = x.new_empty(x.shape[:-1] if keep_log_sum else (0,), dtype=torch.float32)
     _scatter[(parts, meshes.number * heads)](
         x, weight, scale, weight if bias is None else bias, value, x if offsets is None else offsets, out,
-        log_sum, meshes.points, *weight.stride(), heads, slices, width, values, bias is not None, keep_log_sum,
-        offsets is not None, product_precision(x, "blocked"),
+        log_sum, meshes.points, *weight.stride(), heads, slices, width, values, bias is not None,
+        keep_log_sum, offsets is not None, product_precision(x, "blocked"),
         pad(slices), pad(width), pad(values), **tile, **dependent_launch(x.device),
     )  # fmt: skip
     return out, log_sum
@@ -197,7 +197,7 @@ def scatter_backward(
     x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor, log_sum: Tensor,
     d_out: Tensor, deferred: bool, meshes: Meshes,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of x, weight, scale, bias (empty where there is none) and value."""
+    """Gradients of x, weight, scale, bias (empty if None) and value."""
     (heads, width), batch, offsets = x.shape[2:], meshes.number, meshes.offsets
     slices, values = value.shape[-2:]
     parts, tile = partition_points("scatter back", x, meshes, slices)
@@ -207,7 +207,8 @@ def scatter_backward(
         x, weight, scale, weight if bias is None else bias, value, log_sum, d_out,
         x if offsets is None else offsets, d_x, part_gradients, meshes.points,
         *weight.stride(), heads, slices, width, values, bias is not None, offsets is not None,
-        product_precision(x, "blocked"), pad(slices), pad(width), pad(values), **tile, **dependent_launch(x.device),
+        product_precision(x, "blocked"), pad(slices), pad(width), pad(values), **tile,
+        **dependent_launch(x.device),
     )  # fmt: skip
     d_value = torch.empty_like(value)
     d_weight, d_scale, d_bias, _ = parameter_gradients(

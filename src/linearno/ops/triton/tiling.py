@@ -1,4 +1,4 @@
-"""What gather and scatter share: the size of their tiles, and the sums of what their programs leave."""
+"""Tiles of gather and scatter kernels, and the reduction of their partial gradients."""
 
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ from linearno.ops.triton.common import (
     wait_for_previous_kernel,
 )
 
-# Points of a tile, warps that share it, programs for each processor: enough to hide the wait for memory, and
-# all at once. Measured on an H200 in bf16, where slices × head width is at most SMALL.
+# (points of a tile, warps, programs per multiprocessor), tuned on an H200 for bf16 and slices × head width up
+# to MAX_TUNED_SIZE. All programs of a launch are resident at once.
 TUNED_TILES = {
     "gather": (64, 4, 4),
     "gather of few slices": (64, 2, 8),
@@ -30,12 +30,17 @@ TUNED_TILES = {
     "scatter back of few slices": (32, 1, 8),
 }
 MAX_TUNED_SIZE, FEW_SLICES = 1024, 32
-MIN_TILE_POINTS = 32  # points of a tile where there are too few tiles to fill the device
+MIN_TILE_POINTS = 32  # limit of halving tiles that are too few to fill the device
 
 
 class Meshes(NamedTuple):
-    """How points lie: so many meshes of `points` each or, packed one after another, of that many at most,
-    with their S + 1 offsets on the device."""
+    """Layout of the points of a batch.
+
+    Args:
+        number: number of meshes.
+        points: points of each mesh; of the largest if meshes are packed.
+        offsets: S + 1 offsets of packed meshes on the device; None: not packed.
+    """
 
     number: int
     points: int
@@ -51,39 +56,33 @@ class Meshes(NamedTuple):
 def partition_points(
     kernel: str, x: Tensor, meshes: Meshes, slices: int, *, normalised: bool = False
 ) -> tuple[int, dict[str, int]]:
-    """Into how many runs the points of a head are cut, and the tiles in which a program takes its own.
+    """The number of parts into which the points of a head are split, and launch options of their tiles.
 
-    `normed`: scores are normalised over the slices first, which wants other tiles. Of packed meshes the
-    longest one decides: shorter ones have shorter runs, or none.
+    `normalised`: ψ includes a softmax over slices. The largest of packed meshes decides; others have shorter
+    or empty parts.
     """
-    padded_slices, programs_per_processor = pad(slices), 4
-    batch, length, heads, _ = x.shape
-    equivalent_meshes = -(-batch * length // meshes.points)  # as many of the longest would hold all points
-    if x.dtype == torch.bfloat16 and padded_slices * pad(x.shape[-1]) <= MAX_TUNED_SIZE and not normalised:
+    padded, per_processor = pad(slices), 4
+    batch, points, heads, _ = x.shape
+    mesh_count = -(-batch * points // meshes.points)  # meshes of the largest size that hold all points
+    if x.dtype == torch.bfloat16 and padded * pad(x.shape[-1]) <= MAX_TUNED_SIZE and not normalised:
         variant = f"{kernel} of few slices"
-        tile, warps, programs_per_processor = TUNED_TILES[
-            variant if padded_slices <= FEW_SLICES and variant in TUNED_TILES else kernel
+        tile, warps, per_processor = TUNED_TILES[
+            variant if padded <= FEW_SLICES and variant in TUNED_TILES else kernel
         ]
     else:
-        tile = (
-            (64 if kernel.endswith("back") else 128)
-            if padded_slices <= 64
-            else 64
-            if padded_slices <= 128
-            else 32
-        )
+        tile = (64 if kernel.endswith("back") else 128) if padded <= 64 else 64 if padded <= 128 else 32
         if x.dtype == torch.float32:
             tile = max(16, tile // (4 if product_precision(x) == "ieee" else 2))
-        while tile > MIN_TILE_POINTS and equivalent_meshes * heads * -(
-            -meshes.points // tile
-        ) < processor_count(x.device):
+        while tile > MIN_TILE_POINTS and mesh_count * heads * -(-meshes.points // tile) < processor_count(
+            x.device
+        ):
             tile //= 2
-        warps = 8 if padded_slices > 128 else 4
+        warps = 8 if padded > 128 else 4
     parts = max(
         1,
         min(
             -(-meshes.points // tile),
-            programs_per_processor * processor_count(x.device) // max(1, equivalent_meshes * heads),
+            per_processor * processor_count(x.device) // max(1, mesh_count * heads),
         ),
     )
     return parts, {"BN": tile, "num_warps": warps, "num_stages": 3}
@@ -91,7 +90,7 @@ def partition_points(
 
 @triton.jit
 def mesh_bounds(head, offset_ptr, N, H: tl.constexpr, PACKED: tl.constexpr):
-    """Where the mesh of a head begins, and how many points it has."""
+    """First point of the mesh of a head, and its number of points."""
     mesh = head // H
     if PACKED:
         mesh_begin = tl.load(offset_ptr + mesh)
@@ -104,8 +103,7 @@ def mesh_bounds(head, offset_ptr, N, H: tl.constexpr, PACKED: tl.constexpr):
 
 @triton.jit
 def part_bounds(part, N, BN: tl.constexpr):
-    """Where a part's run of points begins, where its whole tiles end, and where it ends itself: each has as
-    many tiles, give or take one, and the last tile of a mesh may not be whole."""
+    """Begin of a part, end of its full tiles, and end; parts differ by at most one tile."""
     tiles, parts, index = tl.cdiv(N, BN), tl.num_programs(0), part.to(tl.int64)
     begin, end = index * tiles // parts, (index + 1) * tiles // parts
     begin, end = begin.to(tl.int32) * BN, tl.minimum(end.to(tl.int32) * BN, N)
@@ -114,9 +112,8 @@ def part_bounds(part, N, BN: tl.constexpr):
 
 @triton.jit
 def load_tile(ptr, n, end, H: tl.constexpr, D: tl.constexpr, LAST: tl.constexpr, BD: tl.constexpr):
-    """The features (n, D) of a head at places n of a run that begins at `ptr`; zero from `end` on, which only
-    the LAST tile reaches. Places are 32-bit numbers: there are so many runs that no memory holds longer
-    ones."""
+    """Load features (n, D) of a head at points n of a part at `ptr`; zero from `end` on, which only LAST
+    tiles reach. Offsets are 32-bit: parts are short enough."""
     d = tl.arange(0, BD)
     return load_masked(ptr + n[:, None] * (H * D) + d[None, :], n, d, end, LAST, D, BD)
 
@@ -132,7 +129,7 @@ def _sum_parts(
     part_ptr, d_value_ptr, sum_ptr, parts,
     K: tl.constexpr, S: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Add the parts of a head (K numbers each): the first S go to `sum_ptr`, the others to `d_value_ptr`."""
+    """Sum the parts (K,) of a head: the first S sums go to `sum_ptr`, the others to `d_value_ptr`."""
     wait_for_previous_kernel(DEPENDENT)
     head, p = tl.program_id(0), tl.arange(0, BP)
     k = tl.program_id(1) * BK + tl.arange(0, BK)
@@ -154,11 +151,10 @@ def _weight_back(
     HAS_BIAS: tl.constexpr, WEIGHT_BLOCKS: tl.constexpr, PROJECT_BLOCKS: tl.constexpr,
     BH: tl.constexpr, BS: tl.constexpr, BW: tl.constexpr,
 ):  # fmt: skip
-    """From each head's Σ_n x ∂score and Σ_n ∂score: the gradients of weight, bias, scale, and of the map.
+    """Gradients of weight, bias, scale and project from Σ_n x ∂score and Σ_n ∂score of each head.
 
-    Programs 0 … BLOCKS−1 take weight and bias, the next MAPS the map, the last H a head's scale each:
-    ∂scale = ⟨w, Σ x ∂score⟩ + ⟨bias, Σ ∂score⟩. Gradients have their own strides: a weight may be a part of a
-    larger one.
+    Programs 0 … WEIGHT_BLOCKS−1 compute weight and bias, the next PROJECT_BLOCKS project, the last H one
+    scale each: ∂scale = ⟨w, Σ x ∂score⟩ + ⟨bias, Σ ∂score⟩. Weights and gradients may have different strides.
     """
     program = tl.program_id(0)
     S: tl.constexpr = M * D + M
@@ -203,10 +199,10 @@ def _weight_back(
 
 
 def parameter_gradients(
-    part_gradients: Tensor, d_project_parts: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, project: Tensor | None,
-    batch: int, d_value: Tensor | None, deferred: bool,
+    part_gradients: Tensor, d_project_parts: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None,
+    project: Tensor | None, batch: int, d_value: Tensor | None, deferred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Add up what the programs left, in two steps of a fixed order: `d_value` now, the rest when it suits."""
+    """Reduce partial gradients in a fixed order; those of parameters on a side stream if `deferred`."""
     all_heads, parts, count = part_gradients.shape
     width, slices = weight.shape
     heads, parameter_count = all_heads // batch, slices * (width + 1)
@@ -214,8 +210,8 @@ def parameter_gradients(
 
     def sum_parts() -> None:
         _sum_parts[(all_heads, -(-count // 64))](
-            part_gradients, total if d_value is None else d_value, total, parts, count, parameter_count, 32, 64,
-            num_warps=4, **dependent_launch(part_gradients.device),
+            part_gradients, total if d_value is None else d_value, total, parts, count, parameter_count, 32,
+            64, num_warps=4, **dependent_launch(part_gradients.device),
         )  # fmt: skip
 
     def compute() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -226,10 +222,11 @@ def parameter_gradients(
         d_project = part_gradients.new_empty(0) if project is None else torch.empty_like(project)
         weight_blocks, project_blocks = -(-parameter_count // 64), -(-d_project.numel() // 64)
         _weight_back[(weight_blocks + project_blocks + heads,)](
-            total, d_project_parts, weight, scale, weight if bias is None else bias, d_weight, d_scale, d_bias, d_project,
-            batch, *weight.stride(), *d_weight.stride(), *(weight if project is None else d_project).stride(),
-            heads, slices, width, d_project.numel(), max(1, d_project_parts.shape[-1]), bias is not None,
-            weight_blocks, project_blocks, 32, 64, 1024, num_warps=4,
+            total, d_project_parts, weight, scale, weight if bias is None else bias, d_weight, d_scale,
+            d_bias, d_project, batch, *weight.stride(), *d_weight.stride(),
+            *(weight if project is None else d_project).stride(), heads, slices, width, d_project.numel(),
+            max(1, d_project_parts.shape[-1]), bias is not None, weight_blocks, project_blocks, 32, 64, 1024,
+            num_warps=4,
         )  # fmt: skip
         return d_weight, d_scale, d_bias, d_project
 
