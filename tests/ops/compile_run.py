@@ -8,16 +8,15 @@ import sys
 import torch
 from no_device import LOADED_KERNELS
 
-from linearno.ops.triton import conv, gather, loss, mix, mlp, norm, scatter
+from linearno.ops.triton import conv, gather, loss, mix, mlp, norm, scatter, tiling
 from linearno.ops.triton import mlp_norm as branch
-from linearno.ops.triton import tiling as sums
 from linearno.ops.triton.tiling import Meshes
 
 B, N, H, D, M = 2, 100, 2, 16, 24  # the last tile and the slices need padding
 
 
 def patch_launch_options():
-    for module in (branch, conv, gather, mix, mlp, norm, scatter, sums):
+    for module in (branch, conv, gather, mix, mlp, norm, scatter, tiling):
         if hasattr(module, "dependent_launch"):
             module.dependent_launch = lambda device: {"DEPENDENT": True, "launch_pdl": True}
         if hasattr(module, "product_precision"):
@@ -29,18 +28,18 @@ def attention(dtype):
     weight, scale, bias, linear = torch.zeros(D, M), torch.ones(H), torch.zeros(M), torch.zeros(D, D)
     slices, sums = torch.zeros(B, H, M, D), torch.zeros(B, H, M)
     meshes = Meshes.of(x, None, 0)
-    for score, points, bias_or_none, project in (
+    for score, points, offset, project in (
         ("linear", x, None, linear),
         ("log_softmax", value, bias, None),
     ):
         value_is_x, d_sum = points is x, None if project is not None else sums
-        gather.gather_forward(x, points, weight, scale, bias_or_none, project, score, value_is_x, meshes)
+        gather.gather_forward(x, points, weight, scale, offset, project, score, value_is_x, meshes)
         gather.gather_backward(
-            x, points, weight, scale, bias_or_none, project, sums, sums, slices, d_sum, slices, x, score, value_is_x, False,
-            meshes,
+            x, points, weight, scale, offset, project, sums, sums, slices, d_sum, slices, x, score,
+            value_is_x, False, meshes,
         )  # fmt: skip
-        _, log_sum = scatter.scatter_forward(x, weight, scale, bias_or_none, slices, True, meshes)
-        scatter.scatter_backward(x, weight, scale, bias_or_none, slices, log_sum, x, False, meshes)
+        _, log_sum = scatter.scatter_forward(x, weight, scale, offset, slices, True, meshes)
+        scatter.scatter_backward(x, weight, scale, offset, slices, log_sum, x, False, meshes)
     mix.mix_forward(slices[0], None, None, linear, linear, linear, 0.0, True)
     mix.mix_backward(slices[0], None, None, linear, linear, linear, slices[0], 0.0, True)
 

@@ -89,4 +89,4 @@ if __name__ == "__main__":
     for points, width, heads, slices in ((33, 24, 3, 6), (1, 17, 1, 1), (65, 129, 3, 33)):
         steps(LinearNO, points, width=width, heads=heads, slices=slices, merge_layers=2)
     steps(Transolver, 35, width=24, heads=3, slices=6, stem="conv", grid=(5, 7))
-    sys.stdout.write(f"{len(KEPT)} tensors\n")
+    sys.stdout.write(f"{len(MAPPINGS)} tensors\n")

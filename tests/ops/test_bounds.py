@@ -16,4 +16,4 @@ pytestmark = pytest.mark.slow
 def test_no_kernel_reads_or_writes_outside_of_its_tensors(side):
     script = Path(__file__).with_name("guarded_run.py")
     result = subprocess.run([sys.executable, str(script), side], capture_output=True, text=True)
-    assert result.returncode == 0, f"ended with {ended.returncode}: {ended.stderr[-3000:]}"
+    assert result.returncode == 0, f"ended with {result.returncode}: {result.stderr[-3000:]}"

@@ -31,11 +31,11 @@ pytestmark = pytest.mark.slow
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HALF = torch.bfloat16
-# Allowed error relative to textbook arithmetic: fused formulas round at other places, and Triton's interpreter
-# truncates to bf16 where a GPU rounds.
+# Allowed error relative to textbook arithmetic: fused formulas round at other places, and Triton's
+# interpreter truncates to bf16 where a GPU rounds.
 MAX_ERROR_RATIO = {torch.float32: 2.0, HALF: 1.5 if torch.cuda.is_available() else 2.0}
-# For tensors of up to SMALL_SIZE numbers the error is one sample, and its standard deviation an estimate from a
-# few others: one in 10⁴ exceeds eight deviations (Student's t, 8 degrees of freedom).
+# For tensors of up to SMALL_SIZE numbers the error is one sample, and its standard deviation an estimate from
+# a few others: one in 10⁴ exceeds eight deviations (Student's t, 8 degrees of freedom).
 SMALL_SIZE, MAX_ERROR_RATIO_SMALL = 8, 8.0
 SUM_ORDERS = 4  # random orders of textbook sums
 
@@ -79,11 +79,11 @@ def errors(found, true):
 
 
 def check_errors(work, leaves, *, floor, draws=2):
-    """Errors of value and gradients are at most MAX_ERROR_RATIO times those of textbook arithmetic; on a GPU two
-    calls agree to the bit.
+    """Errors of value and gradients are at most MAX_ERROR_RATIO times those of textbook arithmetic.
 
     Rounding errors of textbook arithmetic depend only on dtype and sizes, those of PyTorch's products on the
-    host. Errors are pooled over a few inputs and compared above `floor`, the rounding of the dtype.
+    host. Errors are pooled over a few inputs and compared above `floor`, the rounding of the dtype. On a GPU
+    two calls agree to the bit.
     """
     pooled, expected = [], []
     for _ in range(draws):
@@ -259,7 +259,7 @@ def test_mlp_and_linear_layers_are_as_near_to_float64_as_textbook_arithmetic(kin
 
 @pytest.mark.parametrize("outputs", [24, 140])
 def test_coordinates_enter_an_mlp_unrounded(outputs):
-    """Between 2 and 2.05 bf16 has four numbers and tf32 two dozen; the hidden layer scales differences by 40."""
+    """Between 2 and 2.05 bf16 has four numbers, tf32 two dozen; the hidden layer scales differences by 40."""
     x = 2 + 0.05 * torch.rand(60, 3, device=DEVICE)
     w1 = torch.rand(40, 3, device=DEVICE)
     w1, b1 = 40 * w1 / w1.sum(dim=1, keepdim=True), torch.full((40,), -80.0, device=DEVICE)
@@ -375,7 +375,7 @@ def test_a_convolution_on_a_grid_agrees_with_the_plain_one(monkeypatch, grid, ex
     check_errors(lambda x, w, b: layers.grid_conv(x, w, b, grid), [x, last, bias], floor=2**-20)
 
 
-def test_unsupported_shapes_and_dtypes_raise_with_the_kernel_backend(caplog):
+def test_unsupported_shapes_and_dtypes_raise_with_the_kernel_backend():
     x, w = draw(1, 30, 2, 80), draw(80, 6)
     with backend("kernel"), pytest.raises(UserError, match="head width 64, not 6 and 80"):
         gather(x, w)

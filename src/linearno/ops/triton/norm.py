@@ -63,7 +63,8 @@ def _norm(
 ):  # fmt: skip
     """sum = h + low_bits + addend + offset and out = LayerNorm(sum).
 
-    With HEAD out = ⟨LayerNorm(sum), weight⟩ + bias. `moment` (R, 2) receives the mean and 1 / deviation of each row.
+    With HEAD out = ⟨LayerNorm(sum), weight⟩ + bias. `moment` (R, 2) receives the mean and 1 / deviation of
+    each row.
     """
     wait_for_previous_kernel(DEPENDENT)
     r, c = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR), tl.arange(0, BC)
