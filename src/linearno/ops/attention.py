@@ -16,7 +16,7 @@ from linearno.ops.sharded import merge_ranks
 from linearno.ops.state import Bias, Points, Scale, Score, Slices, State, Values, Weight
 
 Phi = Literal["M", "N"]  # softmax over slices or over points
-Psi = Literal["N", "M", "sum", "phi"]  # over N; over M; over M, then divided by sums over N; over N of φ
+Psi = Literal["N", "M", "sum", "phi"]  # softmax over N; over M; over M divided by Σ over N; over N of φ
 
 MAX_MIXED_SLICES = 128  # limit of the mixing kernel
 
@@ -52,9 +52,7 @@ def self_attention(
 
         use_bf16 = compute_dtype(slices) == torch.bfloat16
         return FusedMix.apply(slices, None, None, query, key, value, 0.0, use_bf16)
-    query, key, value = (
-        weight.to(slices.dtype) for weight in (query, key, value)
-    )  # states are at least float32
+    query, key, value = (weight.to(slices.dtype) for weight in (query, key, value))  # float32 or wider
     scores = linear(slices, query) @ linear(slices, key).mT / math.sqrt(slices.shape[-1])
     return scores.softmax(dim=-1) @ linear(slices, value)
 

@@ -94,10 +94,8 @@ def add_norm(
     if low_bits is not None or _takes_kernel("norm", h, gain):
         from linearno.ops.fused_layers import FusedNorm
 
-        dtype = (
-            torch.float32 if low_bits is not None and not torch.is_autocast_enabled(h.device.type) else None
-        )
-        dtype = dtype or compute_dtype(h)
+        exact = low_bits is not None and not torch.is_autocast_enabled(h.device.type)
+        dtype = torch.float32 if exact else compute_dtype(h)
         split = low_bits is not None or (dtype == torch.bfloat16 and torch.is_grad_enabled())
         uses = record_shared_use(offset, gain, shift)
         h, low_bits, normed = FusedNorm.apply(
@@ -124,10 +122,8 @@ def _fuses_branch(branch: PendingBranch, h: Tensor) -> bool:
     """Whether one kernel computes the branch and the norm after it: for few and narrow rows in bf16."""
     (outputs, hidden), inputs = branch.last.shape, branch.x.shape[-1]
     fits = branch.x.shape[:-1].numel() <= MAX_BRANCH_ROWS and max(outputs, inputs) <= MAX_BRANCH_WIDTH
-    use_bf16 = h.dtype == compute_dtype(h) == torch.bfloat16 and branch.x.dtype in (
-        torch.bfloat16,
-        torch.float32,
-    )
+    use_bf16 = h.dtype == compute_dtype(h) == torch.bfloat16
+    use_bf16 = use_bf16 and branch.x.dtype in (torch.bfloat16, torch.float32)
     return fits and use_bf16 and hidden <= MAX_HIDDEN and _takes_kernel("branch", h, branch.last)
 
 

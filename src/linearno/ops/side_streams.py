@@ -17,7 +17,8 @@ MAX_PENDING = 3  # items that may be in flight whatever they read
 MAX_PENDING_BYTES = 2**26  # limit of the bytes read by more items: a layer or two
 SMALL_READ_BYTES = 2**23  # smaller items leave most of the device idle and run concurrently
 STREAM_COUNT = 3
-TRANSPARENT_NODES = ("TransposeBackward0", "TBackward0", "FusedInverseBackward")  # forward gradients as views
+# Nodes that may lie between a parameter and its use: they read no gradients on the main stream.
+TRANSPARENT_NODES = ("TransposeBackward0", "TBackward0", "FusedInverseBackward")
 View = tuple[torch.Size, tuple[int, ...]]
 
 

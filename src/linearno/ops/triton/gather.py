@@ -35,7 +35,7 @@ from linearno.ops.triton.tiling import (
 
 @triton.jit
 def _scores(
-    x, weight, bias, slices,
+    x, weight, bias, m_mask,
     FULL: tl.constexpr, SCORE: tl.constexpr, HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Scores (n, M) of a tile of points (n, D), mapped by SCORE, and their softmax over M (if not "linear"),
@@ -45,7 +45,7 @@ def _scores(
         scores += bias[None, :]
     softmax = scores
     if SCORE != "linear":
-        present = scores if FULL else tl.where(slices[None, :], scores, float("-inf"))
+        present = scores if FULL else tl.where(m_mask[None, :], scores, float("-inf"))
         row_max = tl.max(present, axis=1)
         softmax = exp_shifted(present, row_max[:, None], x.dtype == tl.float32)
         normaliser = tl.sum(softmax, axis=1)
@@ -68,13 +68,13 @@ def _gather(
     wait_for_previous_kernel(DEPENDENT)
     part, head = tl.program_id(0), tl.program_id(1)
     m, d, e = tl.arange(0, BM), tl.arange(0, BD), tl.arange(0, BE)
-    slices, features, values = m < M, d < D, e < E
+    m_mask, d_mask, e_mask = m < M, d < D, e < E
     scale = tl.load(scale_ptr + head % H).to(tl.float32)
     weight = tl.load(
-        weight_ptr + d[None, :] * WD + m[:, None] * WM, mask=slices[:, None] & features[None, :], other=0.0
+        weight_ptr + d[None, :] * WD + m[:, None] * WM, mask=m_mask[:, None] & d_mask[None, :], other=0.0
     )
     weight = (weight * scale).to(x_ptr.dtype.element_ty)
-    bias = scale * tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if HAS_BIAS else scale
+    bias = scale * tl.load(bias_ptr + m, mask=m_mask, other=0.0).to(tl.float32) if HAS_BIAS else scale
     maximum = tl.full([BM], float("-inf"), tl.float32)
     weight_sum = tl.zeros([BM], tl.float32)
     weighted_sum = tl.zeros([BM, BE], tl.float32)
@@ -86,23 +86,23 @@ def _gather(
     EXACT: tl.constexpr = x_ptr.dtype.element_ty == tl.float32
     for start in range(0, (end if EXACT else full_end) - begin, BN):
         maximum, weight_sum, weighted_sum = _gather_tile(
-            x_ptr, value_ptr, start, end - begin, weight, bias, slices, maximum, weight_sum, weighted_sum,
+            x_ptr, value_ptr, start, end - begin, weight, bias, m_mask, maximum, weight_sum, weighted_sum,
             H, M, D, E, SCORE, HAS_BIAS, VALUE_IS_X, EXACT, PRECISION, BM, BD, BE, BN,
         )  # fmt: skip
     if full_end < end and not EXACT:
         maximum, weight_sum, weighted_sum = _gather_tile(
-            x_ptr, value_ptr, full_end - begin, end - begin, weight, bias, slices, maximum, weight_sum,
+            x_ptr, value_ptr, full_end - begin, end - begin, weight, bias, m_mask, maximum, weight_sum,
             weighted_sum, H, M, D, E, SCORE, HAS_BIAS, VALUE_IS_X, True, PRECISION, BM, BD, BE, BN,
         )  # fmt: skip
     index = (head * tl.num_programs(0) + part) * M + m
-    tl.store(max_ptr + index, maximum, mask=slices)
-    tl.store(sum_ptr + index, weight_sum, mask=slices)
-    tl.store(out_ptr + index[:, None] * E + e[None, :], weighted_sum, mask=slices[:, None] & values[None, :])
+    tl.store(max_ptr + index, maximum, mask=m_mask)
+    tl.store(sum_ptr + index, weight_sum, mask=m_mask)
+    tl.store(out_ptr + index[:, None] * E + e[None, :], weighted_sum, mask=m_mask[:, None] & e_mask[None, :])
 
 
 @triton.jit
 def _gather_tile(
-    x_ptr, value_ptr, start, end, weight, bias, slices, maximum, weight_sum, weighted_sum,
+    x_ptr, value_ptr, start, end, weight, bias, m_mask, maximum, weight_sum, weighted_sum,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
     SCORE: tl.constexpr, HAS_BIAS: tl.constexpr, VALUE_IS_X: tl.constexpr, LAST: tl.constexpr,
     PRECISION: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
@@ -120,7 +120,7 @@ def _gather_tile(
         if HAS_BIAS:
             transposed += bias[None, :]
         if M < BM:
-            transposed = tl.where(slices[None, :], transposed, float("-inf"))
+            transposed = tl.where(m_mask[None, :], transposed, float("-inf"))
         row_max = tl.max(transposed, axis=1)
         log_sum = row_max + log(
             tl.sum(exp_shifted(transposed, row_max[:, None], EXACT), axis=1), PRECISION, EXACT
@@ -202,25 +202,25 @@ def _gather_back(
     wait_for_previous_kernel(DEPENDENT)
     part, head = tl.program_id(0), tl.program_id(1)
     m, d, e, f = tl.arange(0, BM), tl.arange(0, BD), tl.arange(0, BE), tl.arange(0, BF)
-    slices, features, values = m < M, d < D, e < E
+    m_mask, d_mask, e_mask = m < M, d < D, e < E
     dtype = x_ptr.dtype.element_ty
     scale = tl.load(scale_ptr + head % H).to(tl.float32)
     weight = tl.load(
-        weight_ptr + d[:, None] * WD + m[None, :] * WM, mask=features[:, None] & slices[None, :], other=0.0
+        weight_ptr + d[:, None] * WD + m[None, :] * WM, mask=d_mask[:, None] & m_mask[None, :], other=0.0
     )
     weight = (weight * scale).to(dtype)
-    bias = scale * tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if HAS_BIAS else scale
+    bias = scale * tl.load(bias_ptr + m, mask=m_mask, other=0.0).to(tl.float32) if HAS_BIAS else scale
     index = head * M + m
-    inside = slices[:, None] & values[None, :]
+    inside = m_mask[:, None] & e_mask[None, :]
     mean = tl.load(mean_ptr + index[:, None] * E + e[None, :], mask=inside, other=0.0)
-    weight_sum = tl.load(sum_ptr + index, mask=slices, other=1.0)
-    log_sum = tl.load(max_ptr + index, mask=slices, other=0.0) + tl.log(weight_sum)
+    weight_sum = tl.load(sum_ptr + index, mask=m_mask, other=1.0)
+    log_sum = tl.load(max_ptr + index, mask=m_mask, other=0.0) + tl.log(weight_sum)
     if HAS_PROJECT:
-        project_mask = slices[:, None] & (f < F)[None, :]
+        project_mask = m_mask[:, None] & (f < F)[None, :]
         d_value = tl.load(d_value_ptr + index[:, None] * F + f[None, :], mask=project_mask, other=0.0)
         project = tl.load(
             project_ptr + e[None, :] * PE + f[:, None] * PF,
-            mask=values[None, :] & (f < F)[:, None],
+            mask=e_mask[None, :] & (f < F)[:, None],
             other=0.0,
         ).to(tl.float32)
         d_mean = tl.dot(d_value, project, input_precision="ieee")
@@ -229,16 +229,15 @@ def _gather_back(
             tl.store(
                 d_project_ptr + (head * E + e)[:, None] * F + f[None, :],
                 d_project,
-                mask=values[:, None] & (f < F)[None, :],
+                mask=e_mask[:, None] & (f < F)[None, :],
             )
     else:
         d_mean = tl.load(d_value_ptr + index[:, None] * E + e[None, :], mask=inside, other=0.0)
     d_mean = d_mean.to(dtype)
-    shift = -tl.sum(
-        mean * d_mean.to(tl.float32), axis=1
-    )  # of the rounded d_mean, so that gradients of scores sum to zero
+    # of the rounded d_mean, so that gradients of scores sum to zero
+    shift = -tl.sum(mean * d_mean.to(tl.float32), axis=1)
     if HAS_D_SUM:
-        shift += weight_sum * tl.load(d_sum_ptr + index, mask=slices, other=0.0)
+        shift += weight_sum * tl.load(d_sum_ptr + index, mask=m_mask, other=0.0)
     d_weight = tl.zeros([BM, BD], tl.float32)
     d_bias = tl.zeros([BN, BM], tl.float32)
     mesh_begin, points = mesh_bounds(head, offset_ptr, N, H, PACKED)
@@ -253,27 +252,27 @@ def _gather_back(
     for start in range(0, (end if EXACT else full_end) - begin, BN):
         d_weight, d_bias = _gather_back_tile(
             x_ptr, value_ptr, d_passthrough_ptr, d_x_ptr, d_points_ptr, start, end - begin,
-            weight, bias, slices, log_sum, d_mean, shift, d_weight, d_bias,
+            weight, bias, m_mask, log_sum, d_mean, shift, d_weight, d_bias,
             H, M, D, E, SCORE, HAS_BIAS, VALUE_IS_X, HAS_PASSTHROUGH, EXACT, PRECISION, BM, BD, BE, BN,
         )  # fmt: skip
     if full_end < end and not EXACT:
         d_weight, d_bias = _gather_back_tile(
             x_ptr, value_ptr, d_passthrough_ptr, d_x_ptr, d_points_ptr, full_end - begin, end - begin,
-            weight, bias, slices, log_sum, d_mean, shift, d_weight, d_bias,
+            weight, bias, m_mask, log_sum, d_mean, shift, d_weight, d_bias,
             H, M, D, E, SCORE, HAS_BIAS, VALUE_IS_X, HAS_PASSTHROUGH, True, PRECISION, BM, BD, BE, BN,
         )  # fmt: skip
     base = part_ptr + (head * tl.num_programs(0) + part) * (M * D + M)
-    tl.store(base + m[:, None] * D + d[None, :], d_weight, mask=slices[:, None] & features[None, :])
+    tl.store(base + m[:, None] * D + d[None, :], d_weight, mask=m_mask[:, None] & d_mask[None, :])
     if HAS_BIAS:
-        tl.store(base + M * D + m, tl.sum(d_bias, axis=0), mask=slices)
+        tl.store(base + M * D + m, tl.sum(d_bias, axis=0), mask=m_mask)
     else:
-        tl.store(base + M * D + m, tl.zeros([BM], tl.float32), mask=slices)
+        tl.store(base + M * D + m, tl.zeros([BM], tl.float32), mask=m_mask)
 
 
 @triton.jit
 def _gather_back_tile(
     x_ptr, value_ptr, d_passthrough_ptr, d_x_ptr, d_points_ptr, start, end,
-    weight, bias, slices, log_sum, d_mean, shift, d_weight, d_bias,
+    weight, bias, m_mask, log_sum, d_mean, shift, d_weight, d_bias,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
     SCORE: tl.constexpr, HAS_BIAS: tl.constexpr, VALUE_IS_X: tl.constexpr, HAS_PASSTHROUGH: tl.constexpr,
     LAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr,
@@ -284,13 +283,12 @@ def _gather_back_tile(
     n = start + tl.arange(0, BN)
     x = load_tile(x_ptr, n, end, H, D, LAST, BD)
     value = x if VALUE_IS_X else load_tile(value_ptr, n, end, H, E, LAST, BE)
-    d_passthrough = (
-        load_tile(d_passthrough_ptr, n, end, H, D, LAST, BD) if HAS_PASSTHROUGH else 0.0
-    )  # loaded early to hide its latency
-    scores, softmax = _scores(x, weight, bias, slices, M == BM, SCORE, HAS_BIAS, PRECISION)
+    # loaded early to hide its latency
+    d_passthrough = load_tile(d_passthrough_ptr, n, end, H, D, LAST, BD) if HAS_PASSTHROUGH else 0.0
+    scores, softmax = _scores(x, weight, bias, m_mask, M == BM, SCORE, HAS_BIAS, PRECISION)
     psi = exp_shifted(scores, log_sum[None, :], dtype == tl.float32)
     if M < BM:
-        psi = tl.where(slices[None, :], psi, 0.0)
+        psi = tl.where(m_mask[None, :], psi, 0.0)
     if LAST:
         psi = tl.where((n < end)[:, None], psi, 0.0)
     d_scores = psi * (multiply(value, tl.trans(d_mean), 0.0, PRECISION) + shift[None, :])

@@ -109,10 +109,8 @@ def _branch_back(
             z = load_rows(z_ptr + first_row * J, i, j, rows, J, BJ).to(tl.float32)
             hidden, derivative = gelu_and_derivative(z)
             grad = multiply(d_addend, tl.trans(w2), 0.0, PRECISION)
-            hidden, grad = (
-                hidden + 0.0 * grad,
-                grad * derivative,
-            )  # in the layout of grad; otherwise it is computed twice
+            # adding 0 · grad gives hidden the layout of grad; otherwise it is computed twice
+            hidden, grad = hidden + 0.0 * grad, grad * derivative
             store_rows(hidden_ptr + first_row * J, hidden, i, j, rows, J, BJ)
             tl.store(part + 3 * L + j, tl.sum(grad, axis=0), mask=j < J)
             d_z = grad.to(d_z_ptr.dtype.element_ty)

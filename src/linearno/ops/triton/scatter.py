@@ -26,12 +26,12 @@ from linearno.ops.triton.tiling import (
 
 
 @triton.jit
-def _scores(x, weight, bias, slices, FULL: tl.constexpr, HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr):
+def _scores(x, weight, bias, m_mask, FULL: tl.constexpr, HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr):
     """Scores (n, M) of a tile of points (n, D); −∞ for padded slices."""
     scores = multiply(x, weight, 0.0, PRECISION)
     if HAS_BIAS:
         scores += bias[None, :]
-    return scores if FULL else tl.where(slices[None, :], scores, float("-inf"))
+    return scores if FULL else tl.where(m_mask[None, :], scores, float("-inf"))
 
 
 @triton.jit
@@ -54,17 +54,17 @@ def _scatter(
     wait_for_previous_kernel(DEPENDENT)
     part, head = tl.program_id(0), tl.program_id(1)
     m, d, e = tl.arange(0, BM), tl.arange(0, BD), tl.arange(0, BE)
-    slices, features, values = m < M, d < D, e < E
+    m_mask, d_mask, e_mask = m < M, d < D, e < E
     dtype = x_ptr.dtype.element_ty
     scale = tl.load(scale_ptr + head % H).to(tl.float32)
     weight = tl.load(
-        weight_ptr + d[:, None] * WD + m[None, :] * WM, mask=features[:, None] & slices[None, :], other=0.0
+        weight_ptr + d[:, None] * WD + m[None, :] * WM, mask=d_mask[:, None] & m_mask[None, :], other=0.0
     )
     weight = (weight * scale).to(dtype)
-    bias = scale * tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if HAS_BIAS else scale
+    bias = scale * tl.load(bias_ptr + m, mask=m_mask, other=0.0).to(tl.float32) if HAS_BIAS else scale
     value = tl.load(
         value_ptr + (head * M + m)[:, None] * E + e[None, :],
-        mask=slices[:, None] & values[None, :],
+        mask=m_mask[:, None] & e_mask[None, :],
         other=0.0,
     ).to(dtype)
     mesh_begin, points = mesh_bounds(head, offset_ptr, N, H, PACKED)
@@ -76,26 +76,26 @@ def _scatter(
     EXACT: tl.constexpr = dtype == tl.float32
     for start in range(0, (end if EXACT else full_end) - begin, BN):
         _scatter_tile(
-            x_ptr, out_ptr, log_sum_ptr, start, end - begin, weight, bias, slices, value,
+            x_ptr, out_ptr, log_sum_ptr, start, end - begin, weight, bias, m_mask, value,
             H, M, D, E, HAS_BIAS, WRITE_LOG_SUM, EXACT, PRECISION, BM, BD, BE, BN,
         )  # fmt: skip
     if full_end < end and not EXACT:
         _scatter_tile(
-            x_ptr, out_ptr, log_sum_ptr, full_end - begin, end - begin, weight, bias, slices, value,
+            x_ptr, out_ptr, log_sum_ptr, full_end - begin, end - begin, weight, bias, m_mask, value,
             H, M, D, E, HAS_BIAS, WRITE_LOG_SUM, True, PRECISION, BM, BD, BE, BN,
         )  # fmt: skip
 
 
 @triton.jit
 def _scatter_tile(
-    x_ptr, out_ptr, log_sum_ptr, start, end, weight, bias, slices, value,
+    x_ptr, out_ptr, log_sum_ptr, start, end, weight, bias, m_mask, value,
     H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
     HAS_BIAS: tl.constexpr, WRITE_LOG_SUM: tl.constexpr, LAST: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     n = start + tl.arange(0, BN)
     x = load_tile(x_ptr, n, end, H, D, LAST, BD)
-    scores = _scores(x, weight, bias, slices, M == BM, HAS_BIAS, PRECISION)
+    scores = _scores(x, weight, bias, m_mask, M == BM, HAS_BIAS, PRECISION)
     exp_scores, row_max, normaliser = _exp_and_sum(scores, x.dtype == tl.float32)
     out = multiply(exp_scores.to(x.dtype), value, 0.0, PRECISION) * (1 / normaliser)[:, None]
     store_tile(out_ptr, out, n, end, H, E, LAST, BE)
@@ -118,17 +118,17 @@ def _scatter_back(
     wait_for_previous_kernel(DEPENDENT)
     part, head = tl.program_id(0), tl.program_id(1)
     m, d, e = tl.arange(0, BM), tl.arange(0, BD), tl.arange(0, BE)
-    slices, features, values = m < M, d < D, e < E
+    m_mask, d_mask, e_mask = m < M, d < D, e < E
     dtype = x_ptr.dtype.element_ty
     scale = tl.load(scale_ptr + head % H).to(tl.float32)
     weight = tl.load(
-        weight_ptr + d[:, None] * WD + m[None, :] * WM, mask=features[:, None] & slices[None, :], other=0.0
+        weight_ptr + d[:, None] * WD + m[None, :] * WM, mask=d_mask[:, None] & m_mask[None, :], other=0.0
     )
     weight = (weight * scale).to(dtype)
-    bias = scale * tl.load(bias_ptr + m, mask=slices, other=0.0).to(tl.float32) if HAS_BIAS else scale
+    bias = scale * tl.load(bias_ptr + m, mask=m_mask, other=0.0).to(tl.float32) if HAS_BIAS else scale
     value = tl.load(
         value_ptr + (head * M + m)[:, None] * E + e[None, :],
-        mask=slices[:, None] & values[None, :],
+        mask=m_mask[:, None] & e_mask[None, :],
         other=0.0,
     ).to(dtype)
     d_weight = tl.zeros([BM, BD], tl.float32)
@@ -145,7 +145,7 @@ def _scatter_back(
         n = start + tl.arange(0, BN)
         x = load_tile(x_ptr, n, end - begin, H, D, True, BD)
         d_out = load_tile(d_out_ptr, n, end - begin, H, E, True, BE).to(dtype)
-        scores = _scores(x, weight, bias, slices, M == BM, HAS_BIAS, PRECISION)
+        scores = _scores(x, weight, bias, m_mask, M == BM, HAS_BIAS, PRECISION)
         if dtype == tl.float32:
             exp_scores, _row_max, normaliser = _exp_and_sum(scores, True)
             phi = exp_scores * (1 / normaliser)[:, None]
@@ -162,12 +162,12 @@ def _scatter_back(
         d_weight = multiply(tl.trans(d_scores), x, d_weight, PRECISION)
         d_value = multiply(tl.trans(phi.to(dtype)), d_out, d_value, PRECISION)
     base = part_ptr + (head * tl.num_programs(0) + part) * (M * D + M + M * E)
-    tl.store(base + m[:, None] * D + d[None, :], d_weight, mask=slices[:, None] & features[None, :])
+    tl.store(base + m[:, None] * D + d[None, :], d_weight, mask=m_mask[:, None] & d_mask[None, :])
     if HAS_BIAS:
-        tl.store(base + M * D + m, tl.sum(d_bias, axis=0), mask=slices)
+        tl.store(base + M * D + m, tl.sum(d_bias, axis=0), mask=m_mask)
     else:
-        tl.store(base + M * D + m, tl.zeros([BM], tl.float32), mask=slices)
-    tl.store(base + M * D + M + m[:, None] * E + e[None, :], d_value, mask=slices[:, None] & values[None, :])
+        tl.store(base + M * D + m, tl.zeros([BM], tl.float32), mask=m_mask)
+    tl.store(base + M * D + M + m[:, None] * E + e[None, :], d_value, mask=m_mask[:, None] & e_mask[None, :])
 
 
 def scatter_forward(

@@ -61,31 +61,22 @@ def partition_points(
     `normalised`: ψ includes a softmax over slices. The largest of packed meshes decides; others have shorter
     or empty parts.
     """
-    padded, per_processor = pad(slices), 4
+    padded, per_processor, processors = pad(slices), 4, processor_count(x.device)
     batch, points, heads, _ = x.shape
     mesh_count = -(-batch * points // meshes.points)  # meshes of the largest size that hold all points
     if x.dtype == torch.bfloat16 and padded * pad(x.shape[-1]) <= MAX_TUNED_SIZE and not normalised:
         variant = f"{kernel} of few slices"
-        tile, warps, per_processor = TUNED_TILES[
-            variant if padded <= FEW_SLICES and variant in TUNED_TILES else kernel
-        ]
+        few_slices = padded <= FEW_SLICES and variant in TUNED_TILES
+        tile, warps, per_processor = TUNED_TILES[variant if few_slices else kernel]
     else:
         tile = (64 if kernel.endswith("back") else 128) if padded <= 64 else 64 if padded <= 128 else 32
         if x.dtype == torch.float32:
             tile = max(16, tile // (4 if product_precision(x) == "ieee" else 2))
-        while tile > MIN_TILE_POINTS and mesh_count * heads * -(-meshes.points // tile) < processor_count(
-            x.device
-        ):
+        while tile > MIN_TILE_POINTS and mesh_count * heads * -(-meshes.points // tile) < processors:
             tile //= 2
         warps = 8 if padded > 128 else 4
-    parts = max(
-        1,
-        min(
-            -(-meshes.points // tile),
-            per_processor * processor_count(x.device) // max(1, mesh_count * heads),
-        ),
-    )
-    return parts, {"BN": tile, "num_warps": warps, "num_stages": 3}
+    resident = per_processor * processors // max(1, mesh_count * heads)
+    return max(1, min(-(-meshes.points // tile), resident)), {"BN": tile, "num_warps": warps, "num_stages": 3}
 
 
 @triton.jit
