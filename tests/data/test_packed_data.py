@@ -60,7 +60,7 @@ def test_meshes_without_inputs_are_packed():
         ),
         (
             lambda: FieldData(SPEC, torch.rand(5, 2), None, torch.rand(5, 1), torch.tensor([0, 2, 6])),
-            "run from 0 to 6",
+            "got 0 to 6",
         ),
         (
             lambda: FieldData(SPEC, torch.rand(5, 2), None, torch.rand(4, 1), torch.tensor([0, 5])),

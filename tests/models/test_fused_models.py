@@ -64,7 +64,7 @@ def test_a_model_answers_and_learns_the_same_with_kernels(monkeypatch, kind, tap
     a second stream is too early."""
     model, *asked = build(kind)
     if taps:  # as wide convolutions on CUDA without tf32
-        monkeypatch.setattr(convolve, "by_taps", lambda x, weight: True)
+        monkeypatch.setattr(convolve, "use_tap_products", lambda x, weight: True)
     strides = {}
     for name, weight in model.named_parameters():
         weight.register_hook(lambda grad, name=name: strides.update({name: grad.stride()}))
@@ -77,19 +77,19 @@ def test_a_model_answers_and_learns_the_same_with_kernels(monkeypatch, kind, tap
 
 def test_a_stream_that_begins_in_bf16_is_that_which_add_norm_would_round_to_it(monkeypatch):
     model, *asked = build("LinearNO on points")
-    types, real = [], skeleton.begin
+    types, real = [], skeleton.initial_stream
 
-    def begin(h, data):
+    def initial_stream(h, data):
         begun = real(h, data)
         types.append(begun.dtype)
         return begun
 
-    monkeypatch.setattr(skeleton, "begin", begin)
+    monkeypatch.setattr(skeleton, "initial_stream", initial_stream)
     with torch.autocast(DEVICE.type, torch.bfloat16):
         out, gradients = answer(model, asked, "kernel")
         with torch.no_grad():
             model(*asked)
-        monkeypatch.setattr(skeleton, "begin", lambda h, data: h.to(data.dtype))
+        monkeypatch.setattr(skeleton, "initial_stream", lambda h, data: h.to(data.dtype))
         rounded, others = answer(model, asked, "kernel")
     assert types == [torch.bfloat16, torch.float32]  # without gradients nothing rounds it
     assert torch.equal(out, rounded)

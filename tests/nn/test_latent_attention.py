@@ -70,7 +70,7 @@ def test_padding_is_undone_and_masked():
 def test_segments_that_do_not_fit_are_refused():
     with pytest.raises(UserError, match="segment 1 has 0 points"):
         Padding(offsets_of([3, 0, 5]), 8, CPU)
-    with pytest.raises(UserError, match="run from 0 to the 9 points"):
+    with pytest.raises(UserError, match="from 0 to 9, the number of points"):
         Padding(offsets_of([3, 5]), 9, CPU)
 
 

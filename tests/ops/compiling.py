@@ -1,4 +1,4 @@
-"""Scripts that run Triton's compiler, while the tests around them run its interpreter."""
+"""Run scripts with Triton's compiler, while the tests use its interpreter."""
 
 import os
 import subprocess
@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 
-def compiled(script: str, *args: str, cache: Path) -> list[str]:
-    """The lines that a script of this folder writes."""
-    clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    ended = subprocess.run(
+def run_script(script: str, *args: str, cache: Path) -> list[str]:
+    """The lines of standard output of a script of this folder."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    result = subprocess.run(
         [sys.executable, str(Path(__file__).with_name(script)), *args],
-        env=clean | {"TRITON_CACHE_DIR": str(cache)},
+        env=environment | {"TRITON_CACHE_DIR": str(cache)},
         capture_output=True,
         text=True,
     )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    return ended.stdout.splitlines()
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout.splitlines()

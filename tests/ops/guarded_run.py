@@ -1,6 +1,8 @@
-"""Training steps in Triton's interpreter, with tensors directly before a protected page of memory
-(`python guarded_run.py end`), or directly after one (`start`). A kernel that reads or writes outside of a
-tensor ends the process."""
+"""Run training steps in Triton's interpreter with tensors adjacent to protected pages of memory.
+
+`python guarded_run.py end` puts a protected page after each tensor, `start` before it. A kernel that accesses
+memory outside of a tensor crashes the process.
+"""
 
 import ctypes
 import mmap
@@ -11,12 +13,12 @@ os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
 
-PAGE, PROT_NONE, KEPT = mmap.PAGESIZE, 0, []
+PAGE, PROT_NONE, MAPPINGS = mmap.PAGESIZE, 0, []
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def guarded(like: torch.Tensor, shape=None, dtype=None) -> torch.Tensor:
-    """Memory of that shape next to a guard page; without a shape that of `like`, with its strides."""
+    """A tensor next to a protected page, with the given shape or the shape and strides of `like`."""
     dtype = dtype or like.dtype
     dense = shape is None and like.numel() == sum(
         (size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True)
@@ -27,7 +29,7 @@ def guarded(like: torch.Tensor, shape=None, dtype=None) -> torch.Tensor:
         return EMPTY(shape, dtype=dtype)
     pages = -(-count // PAGE)
     memory = mmap.mmap(-1, (pages + 2) * PAGE)
-    KEPT.append(memory)
+    MAPPINGS.append(memory)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for page in (0, pages + 1):
         assert libc.mprotect(ctypes.c_void_p(base + page * PAGE), PAGE, PROT_NONE) == 0
@@ -45,8 +47,8 @@ def empty_like(like, *, dtype=None, **more):
     return guarded(like, None, dtype)
 
 
-def steps(kind, count, **settings):
-    """Two optimiser steps of a small model, float32 and bf16."""
+def steps(model_class, count, **settings):
+    """One optimiser step of a small model in float32 and one in bf16."""
     from linearno.data import Batch
     from linearno.ops import WeightCache, backend
     from linearno.training import LossConfig
@@ -54,7 +56,7 @@ def steps(kind, count, **settings):
     from linearno.training.losses import make_loss
 
     grid = settings.get("grid")
-    model = kind(coords=2, inputs=1, outputs=1, depth=1, **settings)
+    model = model_class(coords=2, inputs=1, outputs=1, depth=1, **settings)
     with torch.no_grad():
         for weight in model.parameters():
             weight.data = guarded(weight).copy_(weight)
@@ -64,11 +66,11 @@ def steps(kind, count, **settings):
     loss_of = make_loss(LossConfig(gradient_weight=0.1 if grid else 0.0), grid)
     for precision in (torch.float32, torch.bfloat16):
         coords, inputs, truth = (guarded(torch.empty(2, count, n)).uniform_() for n in (2, 1, 1))
-        narrow = precision == torch.bfloat16
+        use_bf16 = precision == torch.bfloat16
         cache = WeightCache(model.parameters(), precision)
         with backend("kernel"), cache.activate():
             optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            with torch.autocast("cpu", torch.bfloat16, enabled=use_bf16):
                 out = model(coords, inputs)
             loss = loss_of(guarded(out).copy_(out), Batch(coords, inputs, truth))
             loss.backward()
@@ -87,4 +89,4 @@ if __name__ == "__main__":
     for points, width, heads, slices in ((33, 24, 3, 6), (1, 17, 1, 1), (65, 129, 3, 33)):
         steps(LinearNO, points, width=width, heads=heads, slices=slices, merge_layers=2)
     steps(Transolver, 35, width=24, heads=3, slices=6, stem="conv", grid=(5, 7))
-    sys.stdout.write(f"{len(KEPT)} tensors\n")
+    sys.stdout.write(f"{len(MAPPINGS)} tensors\n")

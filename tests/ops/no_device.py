@@ -1,14 +1,14 @@
-"""As much of a driver as compiling for an H200, and a launch into the void, ask of one."""
+"""A fake Triton driver: compiles for an H200 and ignores launches."""
 
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 
-LOADED: list[str] = []  # kernels
+LOADED_KERNELS: list[str] = []
 
 
 class Utils:
     def load_binary(self, name, *_):
-        LOADED.append(name)
+        LOADED_KERNELS.append(name)
         return 1, 1, 32, 0, 1024  # module, function, registers, spills, threads
 
     def get_device_properties(self, _):

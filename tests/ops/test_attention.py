@@ -1,4 +1,4 @@
-"""Gather, merge, scatter: the sentences that make them linear attention."""
+"""Properties of linear attention by gather, merge and scatter."""
 
 from itertools import product
 
@@ -15,7 +15,7 @@ from linearno.ops import (
     scatter,
     slice_weights,
 )
-from linearno.ops.chunked import BLOCK
+from linearno.ops.chunked import MAX_BLOCK_SCORES
 
 B, N, H, D, M = 2, 133, 3, 5, 7
 NORMS = list(product(("M", "N"), ("N", "M", "sum", "phi")))
@@ -32,15 +32,15 @@ def seed():
 
 @pytest.fixture
 def layer():
-    """Features, and the weights of a query and a key."""
+    """Features, query weight and key weight."""
     return [random(B, N, H, D), random(D, M), random(D, M)]
 
 
 @pytest.fixture(params=["one block", "many blocks"])
 def blocks(request, monkeypatch):
-    """Points taken all at once, and 64 at a time."""
+    """All points in one block, or blocks of 64 points."""
     if request.param == "many blocks":
-        monkeypatch.setitem(BLOCK, "cpu", 1)
+        monkeypatch.setitem(MAX_BLOCK_SCORES, "cpu", 1)
 
 
 @pytest.mark.parametrize("biased", [False, True])

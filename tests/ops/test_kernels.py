@@ -1,6 +1,6 @@
-"""The fused kernels against float64, with errors as of textbook arithmetic in the same precision.
+"""Errors of the fused kernels against float64 are those of textbook arithmetic in the same precision.
 
-On a machine without CUDA they run in Triton's interpreter, on tensors in its memory.
+Without CUDA the kernels run in Triton's interpreter.
 """
 
 import subprocess
@@ -24,20 +24,20 @@ from linearno.ops import (
     self_attention,
     self_attention_of_means,
 )
-from linearno.ops.backend import chosen
+from linearno.ops.backend import active_backend
 from tests.ops.textbook import Textbook
 
 pytestmark = pytest.mark.slow
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HALF = torch.bfloat16
-# How much larger than in textbook arithmetic an error may be: fused formulas round at other places. Triton's
-# interpreter cuts to bf16 where a GPU rounds.
-WORSE = {torch.float32: 2.0, HALF: 1.5 if torch.cuda.is_available() else 2.0}
-# The error of a few numbers is one sample of a distribution whose width is estimated from a few others: eight
-# widths leave one in 10⁴ beyond (Student's t, 8 degrees of freedom).
-FEW, WORSE_OF_FEW = 8, 8.0
-ORDERS = 4  # in which textbook sums are taken
+# Allowed error relative to textbook arithmetic: fused formulas round at other places, and Triton's
+# interpreter truncates to bf16 where a GPU rounds.
+MAX_ERROR_RATIO = {torch.float32: 2.0, HALF: 1.5 if torch.cuda.is_available() else 2.0}
+# For tensors of up to SMALL_SIZE numbers the error is one sample, and its standard deviation an estimate from
+# a few others: one in 10⁴ exceeds eight deviations (Student's t, 8 degrees of freedom).
+SMALL_SIZE, MAX_ERROR_RATIO_SMALL = 8, 8.0
+SUM_ORDERS = 4  # random orders of textbook sums
 
 # B, N, H, D, M
 SHAPES = [
@@ -62,7 +62,7 @@ def draw(*shape, scale=1.0, kind=torch.float32):
 
 
 def run(work, leaves, cotangent, *, how, kind=None):
-    """Value and gradients of `work(*leaves)` in one way of computing it."""
+    """Value and gradients of `work(*leaves)` with the backend `how`."""
     leaves = [leaf.detach().to(kind or leaf.dtype).requires_grad_() for leaf in leaves]
     with backend(how):
         out = work(*leaves)
@@ -70,7 +70,7 @@ def run(work, leaves, cotangent, *, how, kind=None):
 
 
 def error(found, true):
-    """Relative, where numbers are of order one or larger: some gradients are zero but for rounding."""
+    """Relative error, with a norm of at least √size: some gradients are zero up to rounding."""
     return ((found.double() - true).norm() / true.norm().clamp(min=true.numel() ** 0.5)).item()
 
 
@@ -78,13 +78,12 @@ def errors(found, true):
     return [error(ours, right) for ours, right in zip(found, true, strict=True)]
 
 
-def agrees(work, leaves, *, floor, draws=2):
-    """Value and gradients are at most WORSE times as far from float64 as by textbook arithmetic; on a GPU two
-    runs agree to the bit.
+def check_errors(work, leaves, *, floor, draws=2):
+    """Errors of value and gradients are at most MAX_ERROR_RATIO times those of textbook arithmetic.
 
-    Textbook arithmetic has rounding errors that follow from the type and the sizes alone: those of PyTorch's
-    own products depend on the host. Errors are pooled over a few inputs. Below `floor`, which is the rounding
-    of the type, they are luck.
+    Rounding errors of textbook arithmetic depend only on dtype and sizes, those of PyTorch's products on the
+    host. Errors are pooled over a few inputs and compared above `floor`, the rounding of the dtype. On a GPU
+    two calls agree to the bit.
     """
     pooled, expected = [], []
     for _ in range(draws):
@@ -94,17 +93,19 @@ def agrees(work, leaves, *, floor, draws=2):
         true = run(work, leaves, cotangent, how="plain", kind=torch.float64)
         fused = run(work, leaves, cotangent, how="kernel")
         pooled.append(errors(fused, true))
-        for order in range(ORDERS):
+        for order in range(SUM_ORDERS):
             with Textbook(order):
                 textbook = run(work, [leaf.cpu() for leaf in leaves], cotangent.cpu(), how="plain")
             assert [ours.dtype for ours in fused] == [theirs.dtype for theirs in textbook]
             expected.append(errors([theirs.to(DEVICE) for theirs in textbook], true))
-    if DEVICE.type == "cuda":  # Triton's interpreter knows one order only
+    if DEVICE.type == "cuda":  # Triton's interpreter is deterministic
         again = run(work, leaves, cotangent, how="kernel")
         assert all(torch.equal(ours, twice) for ours, twice in zip(fused, again, strict=True))  # to the bit
     ours, theirs = (torch.tensor(each).square().mean(dim=0).sqrt() for each in (pooled, expected))
-    few = torch.tensor([right.numel() <= FEW for right in true])
-    bound = torch.where(few, WORSE_OF_FEW, WORSE[leaves[0].dtype]) * theirs.clamp(min=floor)
+    is_small = torch.tensor([right.numel() <= SMALL_SIZE for right in true])
+    bound = torch.where(is_small, MAX_ERROR_RATIO_SMALL, MAX_ERROR_RATIO[leaves[0].dtype]) * theirs.clamp(
+        min=floor
+    )
     assert (ours <= bound).all(), f"ours {ours.tolist()}, at most {bound.tolist()}"
 
 
@@ -137,7 +138,7 @@ def test_attention_is_as_near_to_float64_as_textbook_arithmetic(shape, kind):
     ]
     floor = 2**-7 if kind == HALF else 2**-21
     draws = 8 if DEVICE.type == "cuda" else 1 if max(slices, 4 * heads) > 64 else 2
-    agrees(attention("N", tied=False), leaves, floor=floor, draws=draws)
+    check_errors(attention("N", tied=False), leaves, floor=floor, draws=draws)
 
 
 @pytest.mark.parametrize("psi", ["N", "sum", "phi"])
@@ -149,11 +150,11 @@ def test_every_norm_and_tied_projections_are_too(psi):
     def tied(x, w, scale, project):
         return attention(psi, tied=True)(x, w, w, scale, scale, project)
 
-    agrees(tied, used, floor=2**-21)
+    check_errors(tied, used, floor=2**-21)
 
 
 @pytest.mark.parametrize("psi", ["N", "sum"])
-def test_values_of_their_own_and_biases_are_too(psi):
+def test_separate_values_and_biases_are_too(psi):
     leaves = [draw(1, 90, 2, 12), draw(12, 7), draw(1, 90, 2, 9), draw(7), draw(7)]
 
     def work(x, w, value, bias_query, bias_key):
@@ -161,12 +162,12 @@ def test_values_of_their_own_and_biases_are_too(psi):
             x, w, w, value=value, bias_query=bias_query, bias_key=bias_key, psi=psi, eps=1e-3
         )
 
-    agrees(work, leaves, floor=2**-21)
+    check_errors(work, leaves, floor=2**-21)
 
 
 @pytest.mark.parametrize("view", ["columns", "rows", "expanded"])
 def test_weights_that_are_parts_of_larger_ones_and_expanded_scales_are_read_and_differentiated(view):
-    """Kernels get addresses: they must neither read nor write by the strides of another tensor."""
+    """Kernels receive addresses and must use the strides of each tensor."""
 
     def work(x, weight, scale, bias, project):
         weight = {
@@ -208,14 +209,14 @@ def test_a_temperature_at_its_clamp_gets_no_gradient():
     assert found[1][1].tolist()[0] == found[1][1].tolist()[-1] == 0
 
 
-def test_whoever_reads_the_points_after_a_gather_adds_to_one_gradient():
+def test_the_passthrough_of_a_gather_adds_to_the_gradient_of_x():
     x, w = draw(1, 80, 2, 16), draw(16, 6)
 
     def work(x, w):
         x, state = gather_with_passthrough(x, w)
         return scatter(x, w, None, state) + x
 
-    agrees(work, [x, w], floor=2**-21)
+    check_errors(work, [x, w], floor=2**-21)
 
 
 def test_a_state_with_a_gradient_of_its_sum_is_differentiated_like_the_plain_one():
@@ -223,10 +224,10 @@ def test_a_state_with_a_gradient_of_its_sum_is_differentiated_like_the_plain_one
         state = gather(x, w)
         return (state.max + state.sum.log()).unsqueeze(-1) * state.value
 
-    agrees(work, [draw(1, 70, 2, 8), draw(8, 5)], floor=2**-21)
+    check_errors(work, [draw(1, 70, 2, 8), draw(8, 5)], floor=2**-21)
 
 
-def test_states_of_parts_merge_whichever_way_they_were_gathered():
+def test_states_gathered_by_kernels_merge_to_the_plain_state():
     x, w = draw(2, 120, 2, 16), draw(16, 6)
     with backend("kernel"):
         parts = merge(gather(x[:, :50], w), gather(x[:, 50:], w))
@@ -246,20 +247,19 @@ def test_mlp_and_linear_layers_are_as_near_to_float64_as_textbook_arithmetic(kin
 
     def in_the_type_of_x(layer):
         def work(x, *weights):
-            if x.dtype == HALF and chosen() == "plain":  # the kernels cast for themselves
+            if x.dtype == HALF and active_backend() == "plain":  # the kernels cast for themselves
                 weights = [weight.to(HALF) for weight in weights]
             return layer(x, *weights)
 
         return work
 
     for layer, weights in ((layers.mlp, [w1, b1, w2, b2]), (layers.linear, [w1, b1])):
-        agrees(in_the_type_of_x(layer), [x, *weights], floor=floor)
+        check_errors(in_the_type_of_x(layer), [x, *weights], floor=floor)
 
 
 @pytest.mark.parametrize("outputs", [24, 140])
 def test_coordinates_enter_an_mlp_unrounded(outputs):
-    """Of places between 2 and 2.05 bf16 leaves four, tf32 two dozen: the hidden layer sees them 40 times as
-    far apart."""
+    """Between 2 and 2.05 bf16 has four numbers, tf32 two dozen; the hidden layer scales differences by 40."""
     x = 2 + 0.05 * torch.rand(60, 3, device=DEVICE)
     w1 = torch.rand(40, 3, device=DEVICE)
     w1, b1 = 40 * w1 / w1.sum(dim=1, keepdim=True), torch.full((40,), -80.0, device=DEVICE)
@@ -274,7 +274,7 @@ def test_coordinates_enter_an_mlp_unrounded(outputs):
         torch.testing.assert_close(ours.float(), right, rtol=2**-5, atol=0.05 * right.abs().max().item())
 
 
-def test_the_stream_kept_as_two_halves_is_the_stream():
+def test_the_stream_split_into_bf16_and_low_bits_keeps_16_bits():
     """16 bits of mantissa where bf16 has 8, and the norm's gradients those of the plain one."""
     h, more = draw(50, 24), draw(50, 24, kind=HALF)
     offset, gain, shift = draw(24), draw(24), draw(24)
@@ -295,7 +295,7 @@ def test_the_stream_kept_as_two_halves_is_the_stream():
         torch.testing.assert_close(ours.float(), right.float(), rtol=2**-6, atol=5e-2)
 
 
-def test_a_split_stream_hides_nothing_that_is_not_finite_and_keeps_small_numbers():
+def test_a_split_stream_keeps_non_finite_and_small_numbers():
     broken, small = [torch.nan, torch.inf, -torch.inf], [0.0, -0.0, 1e-40, -1.99999, 2**-126, 3e38]
     h, gain = torch.tensor(broken + small, device=DEVICE)[:, None].repeat(1, 8), torch.ones(8, device=DEVICE)
     with backend("kernel"), torch.autocast(DEVICE.type, HALF):
@@ -339,7 +339,7 @@ def test_a_branch_that_ends_in_its_norm_is_as_near_to_float64_as_one_before_it(h
     assert error(found["one"][0], true[0]) < 2**-11  # both halves of the stream
     for ours, theirs, right in zip(found["one"], found["two"], true, strict=True):
         assert ours.dtype == theirs.dtype
-        assert error(ours, right) <= WORSE[HALF] * max(error(theirs, right), 2**-8)
+        assert error(ours, right) <= MAX_ERROR_RATIO[HALF] * max(error(theirs, right), 2**-8)
 
 
 def test_the_head_of_a_stream_agrees_with_the_plain_one():
@@ -348,34 +348,34 @@ def test_the_head_of_a_stream_agrees_with_the_plain_one():
     def head(h, more, offset, gain, shift, weight, bias):
         return layers.norm_linear(layers.Residual(h, None, more, offset), gain, shift, 1e-5, weight, bias)
 
-    agrees(head, leaves, floor=2**-20)
+    check_errors(head, leaves, floor=2**-20)
 
 
 def test_mixing_slices_and_damping_their_sum_agree_with_the_plain_ones():
     slices, weights = draw(2, 3, 20, 12), [draw(12, 12, scale=0.3) for _ in range(3)]
-    agrees(self_attention, [slices, *weights], floor=2**-20)
+    check_errors(self_attention, [slices, *weights], floor=2**-20)
     top, total = draw(2, 3, 20), torch.rand(2, 3, 20, device=DEVICE) + 0.5
 
     def damp(value, total, *maps):
         return self_attention_of_means(State(top.to(value), total, value), "sum", 0.3, *maps)
 
-    agrees(damp, [slices, total, *weights], floor=2**-20)
+    check_errors(damp, [slices, total, *weights], floor=2**-20)
     top[:, :, 5], top[:, :, 7] = -100, -1e4  # as good as no point belongs to these
-    agrees(damp, [slices, total, *weights], floor=2**-20)
+    check_errors(damp, [slices, total, *weights], floor=2**-20)
 
 
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("grid", [(5, 6), (3, 2, 5), (30, 1)])
 def test_a_convolution_on_a_grid_agrees_with_the_plain_one(monkeypatch, grid, exact):
     if exact:  # as of wide ones on CUDA without tf32
-        monkeypatch.setattr(convolve, "by_taps", lambda x, weight: True)
+        monkeypatch.setattr(convolve, "use_tap_products", lambda x, weight: True)
     x, weight, bias = draw(2, 30, 8), draw(72, 8, *(3 for _ in grid), scale=0.2), draw(72)
-    agrees(lambda x, w, b: layers.grid_conv(x, w, b, grid), [x, weight, bias], floor=2**-20)
+    check_errors(lambda x, w, b: layers.grid_conv(x, w, b, grid), [x, weight, bias], floor=2**-20)
     last = weight.movedim(1, -1).contiguous().movedim(-1, 1)  # as training keeps them
-    agrees(lambda x, w, b: layers.grid_conv(x, w, b, grid), [x, last, bias], floor=2**-20)
+    check_errors(lambda x, w, b: layers.grid_conv(x, w, b, grid), [x, last, bias], floor=2**-20)
 
 
-def test_what_a_kernel_cannot_do_is_said_or_done_plainly(caplog):
+def test_unsupported_shapes_and_dtypes_raise_with_the_kernel_backend():
     x, w = draw(1, 30, 2, 80), draw(80, 6)
     with backend("kernel"), pytest.raises(UserError, match="head width 64, not 6 and 80"):
         gather(x, w)
@@ -383,20 +383,20 @@ def test_what_a_kernel_cannot_do_is_said_or_done_plainly(caplog):
         gather(x.double(), w.double())
 
 
-def test_the_environment_chooses_where_nobody_else_does(monkeypatch):
+def test_the_environment_variable_is_the_default_backend(monkeypatch):
     monkeypatch.setenv("LINEARNO_BACKEND", "plain")
-    assert chosen() == "plain"
+    assert active_backend() == "plain"
     with backend("kernel"):
-        assert chosen() == "kernel"
+        assert active_backend() == "kernel"
     monkeypatch.setenv("LINEARNO_BACKEND", "plane")
     with pytest.raises(UserError, match="did you mean 'plain'"):
-        chosen()
+        active_backend()
 
 
-def test_a_compiler_takes_the_choice_for_a_constant():
+def test_a_compiler_treats_the_backend_as_a_constant():
     marked = vars(torch.compiler.assume_constant_result(lambda: None))
     assert marked
-    assert marked.items() <= vars(chosen).items()
+    assert marked.items() <= vars(active_backend).items()
 
 
 def test_the_library_is_imported_without_the_compiler():

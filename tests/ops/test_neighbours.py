@@ -15,7 +15,7 @@ def points_of(samples=3, count=41, axes=2, seed=0):
 
 
 def brute_force(points, queries, count, radius=None, mask=None):
-    """Neighbours by sorting the distances to all points of each query point by itself."""
+    """Reference: sort the distances of each query point to all points."""
     found = []
     for sample, (own, asked) in enumerate(zip(points.numpy(), queries.numpy(), strict=True)):
         for query in asked:
@@ -77,7 +77,7 @@ def test_a_point_is_its_own_first_neighbour_and_a_radius_includes_its_bound():
 
 @pytest.fixture
 def searches(monkeypatch):
-    """Sizes of the trees that are built, with an empty cache."""
+    """Start with an empty cache; record the sizes of the trees built."""
     monkeypatch.setattr(neighbours, "_CACHE", neighbours._TableCache(2**20))
     built, tree = [], neighbours.cKDTree
 

@@ -1,4 +1,4 @@
-"""Meshes packed one after another are gathered and scattered as each would be by itself."""
+"""Gather and scatter of a ragged batch agree with those of each mesh alone."""
 
 import pytest
 import torch
@@ -42,14 +42,14 @@ def with_gradients(function, tensors, **settings):
 
 @pytest.mark.parametrize("psi", ["N", "M", "sum", "phi"])
 @pytest.mark.parametrize("phi", ["M", "N"])
-def test_packed_attention_is_that_of_each_mesh_in_value_and_gradient(phi, psi):
+def test_packed_attention_agrees_with_that_of_each_mesh_in_value_and_gradient(phi, psi):
     tensors, settings = leaves(torch.float64), {"phi": phi, "psi": psi, "eps": 1e-3, "mix": torch.tanh}
     packed = with_gradients(attend, tensors, segments=SEGMENTS, **settings)
     torch.testing.assert_close(packed, with_gradients(one_by_one, tensors, **settings))
 
 
 @pytest.mark.parametrize("psi", ["N", "sum"])
-def test_with_kernels_too(psi):
+def test_packed_kernels_agree_with_float64(psi):
     tensors = leaves(torch.float32, DEVICE)
     exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
     with backend("kernel"):
@@ -76,25 +76,25 @@ def test_a_mesh_of_one_point_gets_that_point_back():
 
 
 @pytest.mark.parametrize(
-    ("offsets", "words"),
+    ("offsets", "message"),
     [
         ([0, 7, 7, 181], "segment 1 has 0 points"),
         ([0, 9, 7, 181], "segment 1 has -2 points"),
-        ([0, 7, 180], "run from 0 to 180"),
-        ([1, 181], "run from 1 to 181"),
-        ([], "not at all"),
+        ([0, 7, 180], "got 0 to 180"),
+        ([1, 181], "got 1 to 181"),
+        ([], "got none"),
     ],
 )
-def test_offsets_that_leave_a_mesh_empty_or_points_out_are_refused(offsets, words):
+def test_offsets_with_an_empty_mesh_or_missing_points_are_refused(offsets, message):
     x, w = torch.randn(1, sum(SIZES), 2, 6), torch.randn(6, 5)
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(UserError, match=message):
         gather(x, w, segments=torch.tensor(offsets, dtype=torch.int64))
 
 
-def test_states_of_other_meshes_are_refused():
+def test_states_of_the_wrong_number_of_meshes_are_refused():
     x, w = torch.randn(1, sum(SIZES), 2, 6), torch.randn(6, 5)
     some = State(*(part[:3] for part in gather(x, w, segments=SEGMENTS)))
-    with pytest.raises(UserError, match="states are of 3 meshes, the segments of 4"):
+    with pytest.raises(UserError, match="expected states of 4 meshes, got states of 3"):
         scatter(x, w, None, some, segments=SEGMENTS)
-    with pytest.raises(UserError, match="3 values for 4 segments"):
+    with pytest.raises(UserError, match="each of 4 segments, got 3"):
         expand_per_segment(torch.zeros(3, 1, 2), SEGMENTS)

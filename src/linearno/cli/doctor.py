@@ -11,7 +11,7 @@ from linearno.cli.shared import console
 from linearno.core.device import device_name, resolve_device
 from linearno.core.provenance import commit, machine, versions
 from linearno.data import DATASETS
-from linearno.ops.backend import kernels_work_on
+from linearno.ops.backend import kernels_available_on
 
 EXTRAS = {
     "gpu": ("triton", "fused kernels on a GPU; CUDA builds of torch bring it"),
@@ -53,9 +53,9 @@ def doctor() -> None:
 
 
 def _ops(device: torch.device) -> str:
-    if device.type == "cuda" and kernels_work_on("cuda"):
+    if device.type == "cuda" and kernels_available_on("cuda"):
         return "fused Triton kernels; LINEARNO_BACKEND=plain turns them off"
-    return "plain PyTorch; fused kernels need CUDA" + ("" if kernels_work_on("cuda") else " and triton")
+    return "plain PyTorch; fused kernels need CUDA" + ("" if kernels_available_on("cuda") else " and triton")
 
 
 def _precision(device: torch.device) -> str:

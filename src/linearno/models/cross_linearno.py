@@ -18,7 +18,7 @@ from linearno.nn import Linear, Mlp, SliceAttention, Transformer
 from linearno.nn.layers import add_norm, pointwise
 from linearno.nn.transformer import Block
 from linearno.ops import State
-from linearno.ops.layers import Residual, begin
+from linearno.ops.layers import Residual, initial_stream
 
 Observed = Float[Tensor, "B K X"]
 Values = Float[Tensor, "B K C_in"]
@@ -169,7 +169,7 @@ class CrossLinearNO(Transformer):
         if points.shape[-1] != self.sizes["coords"]:
             raise UserError(f"this model takes {self.sizes['coords']} coordinates, got {points.shape[-1]}")
         _require_finite("points", "coordinates", points)
-        return begin(pointwise(self.place, points), points)
+        return initial_stream(pointwise(self.place, points), points)
 
 
 def _require_finite(what: str, part: str, numbers: Tensor) -> None:

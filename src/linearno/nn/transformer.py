@@ -24,8 +24,8 @@ from linearno.nn.protocol import spec_of
 from linearno.nn.rollout import roll_out
 from linearno.nn.slice_attention import SliceAttention
 from linearno.ops import Segments, State
-from linearno.ops.gather_scatter import by_segment
-from linearno.ops.layers import Residual, begin, norm_linear
+from linearno.ops.gather_scatter import map_segments
+from linearno.ops.layers import Residual, initial_stream, norm_linear
 from linearno.ops.ragged import expand_per_segment, sizes_of
 
 Coords = Float[Tensor, "B N X"]
@@ -60,7 +60,7 @@ class Block(nn.Module):
             return self.mlp.add_to(stream, normed), state
 
         states = [state] if normaliser is None else [state, normaliser]
-        return Residual(by_segment(self._finish, segments, [stream.total(), x], states)), state
+        return Residual(map_segments(self._finish, segments, [stream.total(), x], states)), state
 
     def _finish(self, h: Tensor, x: Tensor, state: State, normaliser: State | None = None) -> Tensor:
         """The block's result at points of one mesh, from what it gathered; without gradients."""
@@ -315,7 +315,7 @@ class PointTransformer(Transformer):
                 f"{place.shape[-1]} of position and {0 if inputs is None else inputs.shape[-1]} of inputs"
             )
         shift = self.placeholder if inputs is None or self.always_placeholder else None
-        h = begin(pointwise(lambda z: self.lift(z, shift), z), z)
+        h = initial_stream(pointwise(lambda z: self.lift(z, shift), z), z)
         if (time is None) != (self.time is None):
             raise UserError(f"this model takes {'no' if self.time is None else 'a'} time input")
         if self.time is None or time is None:

@@ -1,4 +1,4 @@
-"""The one idea: gather N points into M slices, merge and mix the slices, scatter them back."""
+"""Linear attention: gather N points into M slices, merge and mix the slices, scatter them back."""
 
 from linearno.ops.attention import (
     Phi,

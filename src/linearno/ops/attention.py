@@ -1,4 +1,4 @@
-"""Linear attention: gather, mix, scatter. Axes as in `verbs`."""
+"""Linear attention: gather, mix, scatter. Axes as in `gather_scatter`."""
 
 import math
 from collections.abc import Callable
@@ -15,18 +15,23 @@ from linearno.ops.ragged import Segments
 from linearno.ops.sharded import merge_ranks
 from linearno.ops.state import Bias, Points, Scale, Score, Slices, State, Values, Weight
 
-Phi = Literal["M", "N"]  # softmax over the slices, or over the points
-Psi = Literal["N", "M", "sum", "phi"]  # softmax over N, over M, over M then sum-norm over N, over N of φ
+Phi = Literal["M", "N"]  # softmax over slices or over points
+Psi = Literal["N", "M", "sum", "phi"]  # softmax over N; over M; over M divided by Σ over N; over N of φ
 
-MOST_MIXED = 128  # slices that a program of the mixing kernel holds
+MAX_MIXED_SLICES = 128  # limit of the mixing kernel
 
 SCORE: dict[Psi, Score] = {"N": "linear", "M": "log_softmax", "sum": "log_softmax", "phi": "softmax"}
 
 
 def slice_means(state: State, psi: Psi, eps: float = 0.0) -> Slices:
-    """ψᵀ v from a gathered state; `eps` joins the sum of the sum-norm's denominator.
+    """ψᵀ v from a gathered state.
 
-    ψ over M is not normalised over the points: its slices are sums, value · Σw.
+    With ψ over M, which is not normalised over points, slices are sums value · Σw.
+
+    Args:
+        state: gathered with `SCORE[psi]`.
+        psi: normalisation of ψ.
+        eps: added to the denominator Σw with `psi="sum"`.
     """
     if psi == "M":
         return state.value * (state.sum * state.max.exp()).unsqueeze(-1)
@@ -41,13 +46,13 @@ def self_attention(
     key: Float[Tensor, "D D"],
     value: Float[Tensor, "D D"],
 ) -> Float[Tensor, "*batch M D"]:
-    """softmax(S q (S k)ᵀ / √D) S v among the slices of each head; the maps are (out, in)."""
-    if _mixes_by_kernel(slices, query):
+    """softmax(S Wqᵀ (S Wkᵀ)ᵀ / √D) S Wvᵀ over the slices S of each head, with weights (out, in)."""
+    if _takes_mix_kernel(slices, query):
         from linearno.ops.fused import FusedMix
 
-        narrow = compute_dtype(slices) == torch.bfloat16
-        return FusedMix.apply(slices, None, None, query, key, value, 0.0, narrow)
-    query, key, value = (weight.to(slices.dtype) for weight in (query, key, value))  # states may be wider
+        use_bf16 = compute_dtype(slices) == torch.bfloat16
+        return FusedMix.apply(slices, None, None, query, key, value, 0.0, use_bf16)
+    query, key, value = (weight.to(slices.dtype) for weight in (query, key, value))  # float32 or wider
     scores = linear(slices, query) @ linear(slices, key).mT / math.sqrt(slices.shape[-1])
     return scores.softmax(dim=-1) @ linear(slices, value)
 
@@ -60,21 +65,21 @@ def self_attention_of_means(
     key: Float[Tensor, "D D"],
     value: Float[Tensor, "D D"],
 ) -> Slices:
-    """`self_attention` of a state's `slice_means`, by one kernel where there is one for both."""
-    if psi == "sum" and eps and _mixes_by_kernel(state.value, query):
+    """`self_attention` of `slice_means`, in one kernel if `psi` is "sum"."""
+    if psi == "sum" and eps and _takes_mix_kernel(state.value, query):
         from linearno.ops.fused import FusedMix
 
-        narrow = compute_dtype(state.value) == torch.bfloat16
-        return FusedMix.apply(state.value, state.sum, state.max, query, key, value, eps, narrow)
+        use_bf16 = compute_dtype(state.value) == torch.bfloat16
+        return FusedMix.apply(state.value, state.sum, state.max, query, key, value, eps, use_bf16)
     return self_attention(slice_means(state, psi, eps), query, key, value)
 
 
-def _mixes_by_kernel(slices: Tensor, weight: Tensor) -> bool:
+def _takes_mix_kernel(slices: Tensor, weight: Tensor) -> bool:
     refusal = None
     if {slices.dtype, weight.dtype} != {torch.float32}:
         refusal = f"slices are {slices.dtype} and weights {weight.dtype}, not float32"
-    elif slices.shape[-2] > MOST_MIXED:
-        refusal = f"the kernel mixes up to {MOST_MIXED} slices, not {slices.shape[-2]}"
+    elif slices.shape[-2] > MAX_MIXED_SLICES:
+        refusal = f"the kernel takes up to {MAX_MIXED_SLICES} slices, not {slices.shape[-2]}"
     return not torch.compiler.is_compiling() and takes_kernel("slice mix", slices, refusal)
 
 
@@ -94,14 +99,28 @@ def linear_attention(
     eps: float = 0.0,
     segments: Segments | None = None,
 ) -> Values:
-    """φ(Q) G(ψ(K)ᵀ V) in O(N M D), never forming an N×M tensor (Eq. 6 and 9).
+    """φ(Q) G(ψ(K)ᵀ V) in O(N M D) without forming an N×M tensor (Eq. 6 and 9).
 
-    For φ over M and ψ over N the rows of φψᵀ sum to one, so constants pass unchanged, and repeating
-    every point leaves the output at each point as it was. With `segments` each is by itself.
-    Reference: https://arxiv.org/abs/2511.06294.
+    For φ over M and ψ over N the rows of φψᵀ sum to one: constants pass unchanged, and repeating every point
+    leaves the output at each point unchanged. Reference: https://arxiv.org/abs/2511.06294.
+
+    Args:
+        x: features (…, N, H, D).
+        w_query: projection (D, M) to the scores of φ.
+        w_key: projection (D, M) to the scores of ψ.
+        scale_query: inverse temperature (H,) of the query scores; None: 1.
+        scale_key: inverse temperature (H,) of the key scores; None: 1.
+        value: values (…, N, H, E); None: x.
+        bias_query: bias (M,) of the query scores.
+        bias_key: bias (M,) of the key scores.
+        phi: axis over which φ is a softmax.
+        psi: normalisation of ψ.
+        mix: G, a map of slices (…, H, M, E); None: identity.
+        eps: added to the denominator of ψ with `psi="sum"`.
+        segments: offsets of packed meshes, each attending to itself.
     """
-    parts = gather(x, w_key, scale_key, bias=bias_key, value=value, score=SCORE[psi], segments=segments)
-    state = merge_ranks(parts)
+    local_state = gather(x, w_key, scale_key, bias=bias_key, value=value, score=SCORE[psi], segments=segments)
+    state = merge_ranks(local_state)
     slices = slice_means(state, psi, eps)
     state = state._replace(value=slices if mix is None else mix(slices))
     normaliser = None

@@ -1,9 +1,9 @@
-"""A 3×3 (×3) convolution of points (B, N, W) on a grid with a border of zeros, by the library or by taps.
+"""3×3 (×3) convolutions of points (B, N, W) on a zero-padded grid, by cuDNN or as one product per tap.
 
-On an H200 the library's exact float32 convolutions of 256 channels take many times as long as the matrix
-products that they are made of. Wide ones are taken tap by tap there: the images with their borders are a list
-of rows, a tap shifts it by a fixed number of them, and the product of those rows and the tap's weight is
-added to what is there. Up to 128 channels, and in the gradient of the weight, the library is the faster one.
+On an H200 exact float32 convolutions of 256 channels take cuDNN many times as long as their matrix products.
+Wide ones therefore run tap by tap: flattened to rows, the padded images shifted by a fixed number of rows are
+multiplied by the weight of the tap and accumulated. cuDNN is faster up to 128 channels and for the gradient
+of the weight.
 """
 
 from collections.abc import Iterator
@@ -14,57 +14,56 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-NARROW = 128  # channels
+MAX_LIBRARY_CHANNELS = 128
 
 
 def convolve(x: Tensor, weight: Tensor, grid: tuple[int, ...]) -> Tensor:
-    """The convolution (B, N, L) with `weight` (L, W, 3, 3 …)."""
-    if not by_taps(x, weight):
-        return by_library(x, weight, None, grid)
-    rows = _bordered(x, grid)
+    """Convolve x (B, N, W) with `weight` (L, W, 3, 3 …) to (B, N, L)."""
+    if not use_tap_products(x, weight):
+        return convolve_by_library(x, weight, None, grid)
+    rows = _padded_rows(x, grid)
     out = rows.new_zeros(len(rows), len(weight))
     for tap, inner, shifted in _taps(len(rows), grid):
         out[inner].addmm_(rows[shifted], weight[tap].mT)
-    sides = [side + 2 for side in grid]
-    inside = out.unflatten(0, (len(x), *sides))[:, *(slice(1, -1) for _ in grid)]
+    padded_grid = [side + 2 for side in grid]
+    inside = out.unflatten(0, (len(x), *padded_grid))[:, *(slice(1, -1) for _ in grid)]
     return inside.flatten(1, -2)
 
 
-def by_library(x: Tensor, weight: Tensor, bias: Tensor | None, grid: tuple[int, ...]) -> Tensor:
-    library = F.conv2d if len(grid) == 2 else F.conv3d
-    return library(_image(x, grid), weight, bias, padding=1).movedim(1, -1).flatten(1, -2)
+def convolve_by_library(x: Tensor, weight: Tensor, bias: Tensor | None, grid: tuple[int, ...]) -> Tensor:
+    convolution = F.conv2d if len(grid) == 2 else F.conv3d
+    return convolution(_image(x, grid), weight, bias, padding=1).movedim(1, -1).flatten(1, -2)
 
 
 def weight_gradient(d_out: Tensor, x: Tensor, weight: Tensor, grid: tuple[int, ...]) -> Tensor:
-    """The gradient of the weight, given that of the convolution."""
-    one, none = [1] * len(grid), [0] * len(grid)
+    """The gradient of the weight from the gradient of the output."""
+    ones, zeros = [1] * len(grid), [0] * len(grid)
     return torch.ops.aten.convolution_backward(
-        _image(d_out, grid), _image(x, grid), weight, None, one, one, one, False, none, 1,
+        _image(d_out, grid), _image(x, grid), weight, None, ones, ones, ones, False, zeros, 1,
         [False, True, False],
     )[1]  # fmt: skip
 
 
-def by_taps(x: Tensor, weight: Tensor) -> bool:
-    """Whether a convolution is wide, and its products are exact float32 on CUDA."""
+def use_tap_products(x: Tensor, weight: Tensor) -> bool:
+    """Whether to convolve tap by tap: wide layers in exact float32 on CUDA."""
     exact = not (torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32)
-    return x.is_cuda and x.dtype == torch.float32 and exact and max(weight.shape[:2]) > NARROW
+    return x.is_cuda and x.dtype == torch.float32 and exact and max(weight.shape[:2]) > MAX_LIBRARY_CHANNELS
 
 
 def _image(x: Tensor, grid: tuple[int, ...]) -> Tensor:
     return x.unflatten(-2, grid).movedim(-1, 1)
 
 
-def _bordered(x: Tensor, grid: tuple[int, ...]) -> Tensor:
-    """The rows of the images, one after another, each with a border of zeros."""
+def _padded_rows(x: Tensor, grid: tuple[int, ...]) -> Tensor:
+    """The zero-padded images, flattened to rows (B · padded points, W)."""
     return F.pad(x.unflatten(-2, grid), (0, 0, *([1, 1] * len(grid)))).flatten(0, -2)
 
 
 def _taps(rows: int, grid: tuple[int, ...]) -> Iterator[tuple[tuple[slice | int, ...], slice, slice]]:
-    """Each tap as an index into a weight, the rows from the first inner one to the last, and those that the
-    tap looks at from there."""
-    steps = [prod(side + 2 for side in grid[axis + 1 :]) for axis in range(len(grid))]
-    margin = sum(steps)
+    """For each tap: its index into the weight, the range of rows written, and the range of rows read."""
+    strides = [prod(side + 2 for side in grid[axis + 1 :]) for axis in range(len(grid))]
+    margin = sum(strides)
     for tap in product(range(3), repeat=len(grid)):
-        shift = sum((place - 1) * step for place, step in zip(tap, steps, strict=True))
+        shift = sum((index - 1) * stride for index, stride in zip(tap, strides, strict=True))
         inner, shifted = slice(margin, rows - margin), slice(margin + shift, rows - margin + shift)
         yield (slice(None), slice(None), *tap), inner, shifted

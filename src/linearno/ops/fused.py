@@ -1,6 +1,6 @@
-"""The attention kernels inside autograd: gather, scatter, what acts on slices and temperatures.
+"""Autograd functions of the attention kernels: gather, scatter, slice attention, inverse temperatures.
 
-Callers check the shapes. The layers around them are in `fused_layers`.
+Callers check shapes and dtypes. Other layers are in `fused_layers`.
 """
 
 from typing import Any
@@ -9,155 +9,150 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from linearno.ops.side_streams import Leaves, beside, is_late, join, note_use
+from linearno.ops.side_streams import (
+    ParameterUses,
+    accumulate_gradients,
+    is_deferred,
+    record_use,
+    run_on_side_stream,
+)
 from linearno.ops.weight_cache import cached_inverse
 
-Maybe = Tensor | None
 
-
-def _given(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """What a kernel left empty has no gradient."""
+def _empty_to_none(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Kernels return empty tensors for missing gradients, autograd expects None."""
     return tuple(None if tensor is None or tensor.numel() == 0 else tensor for tensor in tensors)
 
 
 class FusedGather(torch.autograd.Function):
-    """(max, sum, value, x): the gradient of the last joins that of x inside the kernel."""
+    """The state (max, sum, value), and x, whose gradient the backward kernel adds to its own."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        value: Maybe,
-        weight: Tensor,
-        scale: Tensor,
-        bias: Maybe,
-        project: Maybe,
-        score: str,
-        offsets: Maybe,
-        longest: int,
-        leaves: Leaves,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        from linearno.ops.triton import custom_ops as registered
+        ctx: Any, x: Tensor, value: Tensor | None, weight: Tensor, scale: Tensor, bias: Tensor | None,
+        project: Tensor | None, score: str, offsets: Tensor | None, max_points: int, uses: ParameterUses,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+        from linearno.ops.triton import custom_ops
 
-        top, total, mean, mapped = registered.gather(
-            x, value, weight, scale, bias, project, score, offsets, longest
+        maximum, weight_sum, mean, mapped = custom_ops.gather(
+            x, value, weight, scale, bias, project, score, offsets, max_points
         )
-        ctx.save_for_backward(x, value, weight, scale, bias, project, top, total, mean, offsets)
-        ctx.score, ctx.leaves, ctx.longest = score, leaves, longest
+        ctx.save_for_backward(x, value, weight, scale, bias, project, maximum, weight_sum, mean, offsets)
+        ctx.score, ctx.uses, ctx.max_points = score, uses, max_points
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(top)
-        return top, total, mean if project is None else mapped, x
+        ctx.mark_non_differentiable(maximum)
+        return maximum, weight_sum, mean if project is None else mapped, x
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, _: Maybe, d_sum: Maybe, d_value: Maybe, through: Maybe) -> tuple[Maybe, ...]:
-        from linearno.ops.triton import custom_ops as registered
+    def backward(
+        ctx: Any, _: Tensor | None, d_sum: Tensor | None, d_value: Tensor | None,
+        d_passthrough: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:  # fmt: skip
+        from linearno.ops.triton import custom_ops
 
-        x, value, weight, scale, bias, project, top, total, mean, offsets = ctx.saved_tensors
+        x, value, weight, scale, bias, project, maximum, weight_sum, mean, offsets = ctx.saved_tensors
         if d_value is None:
             d_value = mean.new_zeros(
                 *mean.shape[:-1], mean.shape[-1] if project is None else project.shape[1]
             )
-        d_sum, through = (None if d is None else d.contiguous() for d in (d_sum, through))
-        d_x, d_points, *small = registered.gather_back(
-            x,
-            value,
-            weight,
-            scale,
-            bias,
-            project,
-            top,
-            total,
-            mean,
-            d_sum,
-            d_value.contiguous(),
-            through,
-            ctx.score,
-            is_late(x.device, ctx.leaves),
-            offsets,
-            ctx.longest,
-        )
-        return d_x, *_given(d_points), *join(x.device, ctx.leaves, *_given(*small)), *[None] * 4
+        d_sum, d_passthrough = (None if d is None else d.contiguous() for d in (d_sum, d_passthrough))
+        d_x, d_points, *d_parameters = custom_ops.gather_back(
+            x, value, weight, scale, bias, project, maximum, weight_sum, mean, d_sum, d_value.contiguous(),
+            d_passthrough, ctx.score, is_deferred(x.device, ctx.uses), offsets, ctx.max_points,
+        )  # fmt: skip
+        d_parameters = accumulate_gradients(x.device, ctx.uses, *_empty_to_none(*d_parameters))
+        return d_x, *_empty_to_none(d_points), *d_parameters, *[None] * 4
 
 
 class FusedScatter(torch.autograd.Function):
+    """Slices `value` (B, H, M, E) scattered to points (B, N, H, E)."""
+
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, bias: Maybe, value: Tensor, offsets: Maybe,
-        longest: int, leaves: Leaves,
+        ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, value: Tensor,
+        offsets: Tensor | None, max_points: int, uses: ParameterUses,
     ) -> Tensor:  # fmt: skip
-        from linearno.ops.triton import custom_ops as registered
+        from linearno.ops.triton import custom_ops
 
-        keep = any(ctx.needs_input_grad)
-        out, level = registered.scatter(x, weight, scale, bias, value, keep, offsets, longest)
-        ctx.save_for_backward(x, weight, scale, bias, value, level, offsets)
-        ctx.leaves, ctx.longest = leaves, longest
+        needs_grad = any(ctx.needs_input_grad)
+        out, log_sum = custom_ops.scatter(x, weight, scale, bias, value, needs_grad, offsets, max_points)
+        ctx.save_for_backward(x, weight, scale, bias, value, log_sum, offsets)
+        ctx.uses, ctx.max_points = uses, max_points
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
-        from linearno.ops.triton import custom_ops as registered
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        from linearno.ops.triton import custom_ops
 
         *saved, offsets = ctx.saved_tensors
-        late = is_late(d_out.device, ctx.leaves)
-        d_x, *small, d_value = registered.scatter_back(*saved, d_out.contiguous(), late, offsets, ctx.longest)
-        return d_x, *join(d_out.device, ctx.leaves, *_given(*small)), d_value, None, None, None
+        deferred = is_deferred(d_out.device, ctx.uses)
+        d_x, *d_parameters, d_value = custom_ops.scatter_back(
+            *saved, d_out.contiguous(), deferred, offsets, ctx.max_points
+        )
+        return (
+            d_x, *accumulate_gradients(d_out.device, ctx.uses, *_empty_to_none(*d_parameters)), d_value,
+            None, None, None,
+        )  # fmt: skip
 
 
 class FusedMix(torch.autograd.Function):
-    """Softmax attention among the slices of each head; `cast_weight`: the layers around it compute in bf16.
+    """Softmax attention among the slices of each head.
 
-    With `total` and `top` the slices are those of a sum-norm whose denominator has `eps` added first.
+    With `weight_sum` and `maximum` of a state, slices are first multiplied by Σw / (Σw + eps). `use_bf16`:
+    the surrounding layers compute in bf16, so products may use tf32.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, slices: Tensor, total: Maybe, top: Maybe, query: Tensor, key: Tensor, value: Tensor,
-        eps: float, narrow: bool,
+        ctx: Any, slices: Tensor, weight_sum: Tensor | None, maximum: Tensor | None, query: Tensor,
+        key: Tensor, value: Tensor, eps: float, use_bf16: bool,
     ) -> Tensor:  # fmt: skip
         from linearno.ops.triton.mix import mix_forward
 
         heads = slices.reshape(-1, *slices.shape[-2:]).contiguous()
-        total, top = (None if part is None else part.contiguous() for part in (total, top))
-        ctx.leaves, ctx.eps, ctx.narrow = note_use(query, key, value), eps, narrow
+        weight_sum, maximum = (None if part is None else part.contiguous() for part in (weight_sum, maximum))
+        ctx.uses, ctx.eps, ctx.use_bf16 = record_use(query, key, value), eps, use_bf16
         query, key, value = (part.contiguous() for part in (query, key, value))
-        ctx.save_for_backward(heads, total, top, query, key, value)
-        return mix_forward(heads, total, top, query, key, value, eps, narrow).view(slices.shape)
+        ctx.save_for_backward(heads, weight_sum, maximum, query, key, value)
+        return mix_forward(heads, weight_sum, maximum, query, key, value, eps, use_bf16).view(slices.shape)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         from linearno.ops.triton.mix import mix_backward
 
-        heads, total, top, query, key, value = ctx.saved_tensors
+        heads, weight_sum, maximum, query, key, value = ctx.saved_tensors
         d_heads = d_out.reshape(heads.shape).contiguous()
-        d_slices, d_total, *others = mix_backward(
-            heads, total, top, query, key, value, d_heads, ctx.eps, ctx.narrow, ctx.leaves
+        d_slices, d_weight_sum, *d_maps = mix_backward(
+            heads, weight_sum, maximum, query, key, value, d_heads, ctx.eps, ctx.use_bf16, ctx.uses
         )
-        return d_slices.view(d_out.shape), d_total, None, *others, None, None
+        return d_slices.view(d_out.shape), d_weight_sum, None, *d_maps, None, None
 
 
 class FusedInverse(torch.autograd.Function):
+    """1 / clamp(t, low, high); `side_streams.TRANSPARENT_NODES` refers to this name."""
+
     @staticmethod
-    def forward(ctx: Any, t: Tensor, low: float, high: float, leaves: Leaves) -> Tensor:
+    def forward(ctx: Any, t: Tensor, low: float, high: float, uses: ParameterUses) -> Tensor:
         from linearno.ops.triton.inverse import inverse_forward
 
         ctx.save_for_backward(t)
-        ctx.bounds, ctx.leaves = (low, high), leaves
-        lent = cached_inverse(t, low, high)
-        return inverse_forward(t, low, high) if lent is None else lent.view_as(lent)
+        ctx.bounds, ctx.uses = (low, high), uses
+        cached = cached_inverse(t, low, high)
+        return inverse_forward(t, low, high) if cached is None else cached.view_as(cached)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Maybe, ...]:
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         from linearno.ops.triton.inverse import inverse_backward
 
         (t,), (low, high) = ctx.saved_tensors, ctx.bounds
-        made = beside(
+        gradients = run_on_side_stream(
             lambda: (inverse_backward(t, d_out.contiguous(), low, high),),
             d_out,
-            leaves=ctx.leaves,
-            first=True,
+            uses=ctx.uses,
+            in_order=True,
         )
-        return *join(d_out.device, ctx.leaves, *made), None, None, None
+        return *accumulate_gradients(d_out.device, ctx.uses, *gradients), None, None, None

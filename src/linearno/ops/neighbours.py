@@ -1,4 +1,4 @@
-"""Search for the nearest points of query points, by a tree on a CPU and by blocks of distances on a GPU.
+"""Search the nearest points of query points: with a k-d tree on a CPU, with blocks of distances on a GPU.
 
 Axes: B samples, M points, N query points, X coordinates, K neighbours.
 """
@@ -18,18 +18,18 @@ from torch import Tensor
 
 Points = Float[Tensor, "B M X"]
 Queries = Float[Tensor, "B N X"]
-Mask = Bool[Tensor, "B M"]  # False: a padded entry, which is nobody's neighbour
+Mask = Bool[Tensor, "B M"]  # False: padding, never a neighbour
 
-MAX_DISTANCES = 2**26  # computed at once
+MAX_DISTANCES = 2**26  # distances in memory at once
 MAX_CACHED_BYTES = 2**28
 
 
 class Neighbours(NamedTuple):
-    """A table of the neighbours of every query point, the nearest first.
+    """Neighbours of every query point, nearest first.
 
     Args:
-        rows: number of each neighbour among the points of its sample; 0 where there is none.
-        exists: whether there is such a neighbour.
+        rows: index of each neighbour among the points of its sample; 0 if it does not exist.
+        exists: False if the query point has fewer neighbours.
     """
 
     rows: Int64[Tensor, "B N K"]
@@ -45,26 +45,26 @@ def find_neighbours(
     mask: Mask | None = None,
     cache: bool = True,
 ) -> Neighbours:
-    """The `count` nearest points of each query point, of those within `radius`.
+    """Find the `count` nearest points within `radius` of each query point.
 
-    A query point that is one of the points is its own first neighbour. Among points at equal distances the
-    choice is arbitrary. The result has no gradient. On a CPU a k-d tree of each sample finds the neighbours
-    in O((M + N) log M), and the table is stored for the next search of the same points. On a GPU, and in an
-    exported model, all distances are computed, in blocks: O(N · M) work, without communication with the host.
+    A query point that is one of the points is its own first neighbour; ties are broken arbitrarily. The
+    result has no gradient. On a CPU a k-d tree per sample takes O((M + N) log M), and the result is cached
+    for the next search of the same points. On a GPU and in exported models all distances are computed in
+    blocks: O(N · M) work without communication with the host.
 
     Args:
-        points: points to choose from.
-        queries: points whose neighbours are searched.
+        points: candidate neighbours.
+        queries: query points.
         count: K, the largest number of neighbours.
-        radius: largest distance of a neighbour; None: none.
-        mask: points that exist, if samples are padded.
-        cache: store the table on a CPU; False for points that do not come again.
+        radius: largest distance of a neighbour; None: unlimited.
+        mask: False at padded points.
+        cache: cache the result of a CPU search; False for points that are not searched again.
     """
     samples = points.shape[0]
     points, queries = points.detach(), queries.detach()
     if samples > 1 and mask is None and is_shared(points) and is_shared(queries):
-        one = find_neighbours(points[:1], queries[:1], count=count, radius=radius, cache=cache)
-        return Neighbours(*(part.expand(samples, -1, -1) for part in one))
+        first_sample = find_neighbours(points[:1], queries[:1], count=count, radius=radius, cache=cache)
+        return Neighbours(*(part.expand(samples, -1, -1) for part in first_sample))
     if points.device.type == "cpu" and not torch.compiler.is_compiling():
         return _search_trees(points, queries, count, radius, mask, cache)
     return search_distances(points, queries, count, radius, mask)
@@ -73,10 +73,10 @@ def find_neighbours(
 def search_distances(
     points: Points, queries: Queries, count: int, radius: float | None = None, mask: Mask | None = None
 ) -> Neighbours:
-    """`find_neighbours` by the distances of all pairs, in at least float32."""
-    kind = torch.promote_types(points.dtype, torch.float32)
-    points, queries = points.to(kind), queries.to(kind)
-    if torch.compiler.is_exporting():  # the number of blocks would fix that of the points
+    """`find_neighbours` from the distances of all pairs, in at least float32."""
+    dtype = torch.promote_types(points.dtype, torch.float32)
+    points, queries = points.to(dtype), queries.to(dtype)
+    if torch.compiler.is_exporting():  # the number of blocks would fix N
         return _nearest(points, queries, count, radius, mask)
     rows = max(1, MAX_DISTANCES // (points.shape[0] * points.shape[1]))
     blocks = [_nearest(points, block, count, radius, mask) for block in queries.split(rows, dim=1)]
@@ -86,7 +86,7 @@ def search_distances(
 def _nearest(
     points: Points, queries: Queries, count: int, radius: float | None, mask: Mask | None
 ) -> Neighbours:
-    """One block. Differences and no products: close points would lose their distance to rounding."""
+    """Search a block of query points. |x|² + |y|² − 2 x·y would lose small distances to rounding."""
     axes = range(points.shape[-1])
     squares = ((queries[..., axis, None] - points[..., None, :, axis]).square() for axis in axes)
     distance = reduce(torch.add, squares)  # squared
@@ -94,19 +94,19 @@ def _nearest(
         distance = distance.masked_fill(~mask.unsqueeze(1), torch.inf)
     if radius is not None:
         distance = distance.masked_fill(distance > radius**2, torch.inf)
-    distance = torch.nn.functional.pad(distance, (0, count), value=torch.inf)  # there may be fewer points
+    distance = torch.nn.functional.pad(distance, (0, count), value=torch.inf)  # if M < count
     nearest, index = distance.topk(count, dim=-1, largest=False)
     exists = nearest.isfinite()
     return Neighbours(torch.where(exists, index, 0), exists)
 
 
 def is_shared(points: Points) -> bool:
-    """Whether all samples are the same memory, as `FieldData.batch` makes a mesh that they share."""
+    """Whether all samples are views of one mesh, as in batches of `FieldData.batch`."""
     return not torch.compiler.is_compiling() and points.stride(0) == 0
 
 
 class _TableCache:
-    """Neighbour tables by the content of their points; the least recently used ones go first."""
+    """LRU cache of neighbour tables, keyed by a hash of the points and settings."""
 
     def __init__(self, max_bytes: int):
         self.max_bytes = max_bytes
@@ -134,17 +134,17 @@ _CACHE = _TableCache(MAX_CACHED_BYTES)
 def _search_trees(
     points: Points, queries: Queries, count: int, radius: float | None, mask: Mask | None, cache: bool
 ) -> Neighbours:
-    """Sample by sample: the search belongs to the host, and samples come again in other batches."""
+    """Search each sample separately: samples recur in other batches, where their tables are cached."""
     same = points.data_ptr() == queries.data_ptr() and points.shape == queries.shape
     tables = []
     for sample in range(len(points)):
-        own = points[sample].double().numpy()
-        asked = own if same else queries[sample].double().numpy()
-        known = None if mask is None else mask[sample].numpy()
+        sample_points = points[sample].double().numpy()
+        sample_queries = sample_points if same else queries[sample].double().numpy()
+        sample_mask = None if mask is None else mask[sample].numpy()
         tables.append(
-            _cached_table(own, asked, count, radius, known)
+            _cached_table(sample_points, sample_queries, count, radius, sample_mask)
             if cache
-            else _table(own, asked, count, radius, known)
+            else _table(sample_points, sample_queries, count, radius, sample_mask)
         )
     table = torch.from_numpy(np.stack(tables)).long()
     return Neighbours(table.clamp(min=0), table >= 0)
@@ -165,7 +165,7 @@ def _cached_table(
 def _table(
     points: ndarray, queries: ndarray, count: int, radius: float | None, mask: ndarray | None
 ) -> ndarray:
-    """Numbers (N, K) of the neighbours; −1 where there is none."""
+    """Indices (N, K) of the neighbours; −1 if there are fewer."""
     rows = np.arange(len(points)) if mask is None else np.flatnonzero(mask)
     bound = np.inf if radius is None else np.nextafter(radius, np.inf)  # exclusive
     _, found = cKDTree(points[rows]).query(queries, k=range(1, count + 1), distance_upper_bound=bound)

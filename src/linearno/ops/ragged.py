@@ -1,7 +1,7 @@
-"""Meshes of different sizes one after another in one tensor. Axes: S segments, T = Σ N_i points of all.
+"""Ragged batches: meshes of different sizes packed into one tensor. Axes: S segments, T = Σ N_i points.
 
-Segment i owns the points offsets[i]:offsets[i+1]. The S + 1 offsets live on the host: they decide shapes and
-launches, and to read them from a device would be to wait for it.
+Segment i holds the points offsets[i]:offsets[i+1]. The S + 1 offsets stay on the host: shapes and launches
+depend on them, and reading them from a device would synchronise.
 """
 
 from collections.abc import Sequence
@@ -17,33 +17,37 @@ Segments = Int64[Tensor, "S1"]  # the S + 1 offsets, on the host
 
 
 def offsets_of(sizes: Sequence[int]) -> Segments:
-    """The offsets of meshes with so many points each."""
+    """Offsets of meshes of the given numbers of points."""
     return torch.tensor([0, *accumulate(sizes)])
 
 
 def sizes_of(segments: Segments, points: int) -> list[int]:
-    """The points of each segment, N_i; an error where these are not all of `points` or one has none."""
+    """The number of points N_i of each segment.
+
+    Raises:
+        UserError: a segment is empty, or the segments do not cover exactly `points` points.
+    """
     if segments.device.type != "cpu":
-        raise UserError(f"offsets of segments belong on the host, not on {segments.device}; give .cpu()")
+        raise UserError(f"expected segment offsets on the CPU, got {segments.device}; pass segments.cpu()")
     offsets = segments.tolist()
     if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != points:
-        ends = f"from {offsets[0]} to {offsets[-1]}" if offsets else "not at all"
-        raise UserError(f"offsets of segments run from 0 to the {points} points there are; these run {ends}")
+        ends = f"{offsets[0]} to {offsets[-1]}" if offsets else "none"
+        raise UserError(f"expected segment offsets from 0 to {points}, the number of points; got {ends}")
     sizes = [stop - start for start, stop in pairwise(offsets)]
     if min(sizes) < 1:
         empty = next(i for i, size in enumerate(sizes) if size < 1)
-        raise UserError(f"segment {empty} has {sizes[empty]} points; every mesh needs one or more")
+        raise UserError(f"segment {empty} has {sizes[empty]} points; every mesh needs at least one")
     return sizes
 
 
 def split_segments(x: Shaped[Tensor, "1 T ..."], segments: Segments) -> tuple[Tensor, ...]:
-    """The points of each segment by themselves, (1, N_i, …): views."""
+    """Views (1, N_i, …) of the points of each segment."""
     return x.split(sizes_of(segments, x.shape[1]), dim=1)
 
 
 def expand_per_segment(x: Shaped[Tensor, "S 1 W"], segments: Segments) -> Shaped[Tensor, "1 T W"]:
-    """What each segment has, at every point of it."""
+    """Repeat the row of each segment at all of its points."""
     sizes = sizes_of(segments, int(segments[-1]))
     if len(sizes) != len(x):
-        raise UserError(f"there are {len(x)} values for {len(sizes)} segments; give one for each")
+        raise UserError(f"expected one row for each of {len(sizes)} segments, got {len(x)}")
     return torch.cat([part.expand(size, -1) for part, size in zip(x, sizes, strict=True)])[None]

@@ -1,4 +1,4 @@
-"""The slow twin: φ and ψ formed, and the N×N kernel between them. For tests and pictures."""
+"""Dense reference of linear attention: forms φ, ψ and the N×N kernel φψᵀ. For tests and plots."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def slice_weights(
     psi: Psi = "N",
     eps: float = 0.0,
 ) -> tuple[Weights, Weights]:
-    """φ and ψ as matrices, as the paper writes them (Eq. 7 and 8, Table 6). O(N M) memory."""
+    """The matrices φ and ψ (Eq. 7 and 8, Table 6). O(N M) memory; arguments as in `linear_attention`."""
     query = _scores(x, w_query, scale_query, bias_query)
     key = _scores(x, w_key, scale_key, bias_key)
     phi_weights = query.softmax(dim=-1 if phi == "M" else -2)
@@ -51,7 +51,7 @@ def dense_linear_attention(
     mix: Callable[[Slices], Slices] | None = None,
     eps: float = 0.0,
 ) -> Values:
-    """`linear_attention` with nothing clever; without a mix the N×N kernel is formed. O(N²) memory."""
+    """Reference of `linear_attention`. Without `mix` it forms the N×N kernel: O(N²) memory."""
     phi_weights, psi_weights = slice_weights(
         x,
         w_query,

@@ -1,11 +1,11 @@
-"""One mesh over several processes: each holds some of its points, and what all need of them is small.
+"""Shard the points of a mesh over processes and merge the slice states.
 
-Inside `sharded(group)` the states that processes gathered of their own points are merged over the group, with
-one collective in the forward and one in the backward pass of a layer, and norms over points run over all of
-them. Everything else stays as it is: a point's own features never leave its process.
+Inside `sharded(group)` each process gathers its shard of the points, and the states are merged over the group
+with one collective in the forward and one in the backward pass of a layer. Norms over points run over all
+shards. The features of a point never leave its process.
 
-Each process then has the gradient that flows through its own points. For a weight, the sum over the processes
-is the gradient of one process with all points.
+A process holds the gradient through its own points. The sum over the processes is the gradient of a weight
+that one process with all points would compute.
 """
 
 from collections.abc import Iterator
@@ -20,13 +20,20 @@ from torch.autograd.function import once_differentiable
 
 from linearno.ops.state import State, merge
 
-_GROUP: list[dist.ProcessGroup] = []  # of the process, not of a thread: autograd has threads of its own
+_GROUP: list[
+    dist.ProcessGroup
+] = []  # global, not thread-local: autograd runs backward passes in other threads
 
 
 @contextmanager
 def sharded(group: dist.ProcessGroup | None) -> Iterator[None]:
-    """Inside the block points are parts of meshes that the processes of `group` hold together; None: no
-    change. All of them must do the same things in the same order, on any number of points each."""
+    """Treat the points inside the block as the shard of this process.
+
+    All processes of the group must run the same operations in the same order, on any number of points each.
+
+    Args:
+        group: processes that share the meshes; None: no sharding.
+    """
     if group is None:
         yield
         return
@@ -42,42 +49,53 @@ def is_sharded() -> bool:
 
 
 def merge_ranks(state: State) -> State:
-    """The state of a mesh, from what each process gathered of its own points; outside `sharded` the same."""
+    """Merge the states of the shards over the group; outside `sharded` return `state` itself."""
     return State(*_MergeRanks.apply(*state)) if is_sharded() else state
 
 
 def all_gather(values: Float[Tensor, "*any"]) -> Float[Tensor, "R *any"]:
-    """The values of all processes. What is made of them, such as a norm, is the same number everywhere, and
-    counts once: its gradient reaches the values of this process only, as it is."""
-    return _OfAllRanks.apply(values)
+    """Stack the values of the R processes.
+
+    A result computed from them, such as a norm, is equal on all processes and counts once in the loss: the
+    backward pass returns the gradient of this process's values without a reduction.
+    """
+    return _AllGather.apply(values)
 
 
 class _MergeRanks(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, top: Tensor, total: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        own = torch.cat([top.unsqueeze(-1), total.unsqueeze(-1), value], dim=-1)  # … H M E+2
-        parts = _all_gather(own).unbind()
-        whole = merge(*(State(part[..., 0], part[..., 1], part[..., 2:]) for part in parts))
-        ctx.save_for_backward(top, total, value, *whole)
-        ctx.mark_non_differentiable(whole.max)
-        return whole.max, whole.sum, whole.value
+    def forward(
+        ctx: Any, maximum: Tensor, weight_sum: Tensor, value: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        local = torch.cat([maximum.unsqueeze(-1), weight_sum.unsqueeze(-1), value], dim=-1)  # … H M E+2
+        gathered = _all_gather(local).unbind()
+        merged = merge(*(State(part[..., 0], part[..., 1], part[..., 2:]) for part in gathered))
+        ctx.save_for_backward(maximum, weight_sum, value, *merged)
+        ctx.mark_non_differentiable(merged.max)
+        return merged.max, merged.sum, merged.value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor, d_sum: Tensor, d_value: Tensor) -> tuple[Tensor | None, ...]:
-        """With Z = Σ zᵢ, zᵢ = sumᵢ exp(maxᵢ − max) and value = Σ zᵢ valueᵢ / Z: the gradients of the whole
-        are summed over the processes, then ∂valueᵢ = zᵢ/Z ∂value, ∂zᵢ = ∂Z + ⟨∂value, valueᵢ − value⟩ / Z."""
-        top, total, value, whole_top, whole_total, whole_value = ctx.saved_tensors
+        """Sum the gradients of the merged state over the processes; with zᵢ = sumᵢ exp(maxᵢ − max), Z = Σ zᵢ
+        and value = Σ zᵢ valueᵢ / Z then ∂valueᵢ = zᵢ/Z ∂value, ∂zᵢ = ∂Z + ⟨∂value, valueᵢ − value⟩ / Z."""
+        maximum, weight_sum, value, merged_maximum, merged_weight_sum, whole_value = ctx.saved_tensors
         gradient = torch.cat([d_sum.unsqueeze(-1), d_value], dim=-1).contiguous()
         dist.all_reduce(gradient, group=_GROUP[-1])
         d_sum, d_value = gradient[..., 0], gradient[..., 1:]
-        scale = (top - torch.where(whole_top.isinf(), torch.zeros_like(top), whole_top)).exp()
-        every = torch.where(whole_total > 0, whole_total, torch.ones_like(whole_total))
-        along = (d_value * (value - whole_value)).sum(dim=-1)
-        return None, scale * (d_sum + along / every), (scale * total / every).unsqueeze(-1) * d_value
+        scale = (
+            maximum - torch.where(merged_maximum.isinf(), torch.zeros_like(maximum), merged_maximum)
+        ).exp()
+        safe_sum = torch.where(merged_weight_sum > 0, merged_weight_sum, torch.ones_like(merged_weight_sum))
+        d_share = (d_value * (value - whole_value)).sum(dim=-1)
+        return (
+            None,
+            scale * (d_sum + d_share / safe_sum),
+            (scale * weight_sum / safe_sum).unsqueeze(-1) * d_value,
+        )
 
 
-class _OfAllRanks(torch.autograd.Function):
+class _AllGather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
         return _all_gather(values)
@@ -89,8 +107,8 @@ class _OfAllRanks(torch.autograd.Function):
 
 
 def _all_gather(values: Tensor) -> Tensor:
-    """What every process of the group has, in its order."""
+    """Stack the values of all processes in rank order."""
     group = _GROUP[-1]
-    parts = values.new_empty(dist.get_world_size(group), *values.shape)
-    dist.all_gather(list(parts.unbind()), values.contiguous(), group=group)
-    return parts
+    gathered = values.new_empty(dist.get_world_size(group), *values.shape)
+    dist.all_gather(list(gathered.unbind()), values.contiguous(), group=group)
+    return gathered

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from linearno.core.cuda_graph import CapturedFunction, capture
-from linearno.ops.backend import chosen
+from linearno.ops.backend import active_backend
 
 MAX_GRAPHS = 32  # per model; the least recently used one is dropped
 MAX_GRAPH_ELEMENTS = 2**22  # of a chunk's features: graphs keep their results in memory
@@ -52,7 +52,7 @@ class GraphCache:
             work: depends on nothing but its arguments, the weights and `key`.
             arguments: tensors on the device.
         """
-        key = (key, chosen(), *((part.shape, part.dtype) for part in arguments))
+        key = (key, active_backend(), *((part.shape, part.dtype) for part in arguments))
         with self.lock:
             current = torch.cuda.current_stream(self.stream.device)
             current.wait_event(self.done)  # which may be of another stream

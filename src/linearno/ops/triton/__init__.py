@@ -1,1 +1,1 @@
-"""Fused kernels in Triton. Only this room imports triton, and only when a kernel is asked for."""
+"""Fused kernels in Triton. Only this package imports triton, when the first kernel runs."""

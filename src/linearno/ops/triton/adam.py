@@ -1,4 +1,4 @@
-"""Adam and AdamW for all parameters in two kernels: the gradient's norm, and the clipped step."""
+"""Adam and AdamW on flat tensors: kernels for the gradient norm and for the clipped step."""
 
 import triton
 import triton.language as tl
@@ -9,13 +9,14 @@ BLOCK = 2048
 
 @triton.jit
 def _square_sums(grad_ptr, part_ptr, size, BLOCK: tl.constexpr):
+    """Σ g² of each block."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     grad = tl.load(grad_ptr + i, mask=i < size, other=0.0)
     tl.store(part_ptr + tl.program_id(0), tl.sum(grad * grad, axis=0))
 
 
 @triton.jit
-def _norm(part_ptr, norm_ptr, parts, BLOCK: tl.constexpr):
+def _gradient_norm(part_ptr, norm_ptr, parts, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
     for start in range(0, parts, BLOCK):
@@ -29,38 +30,44 @@ def _adam(
     clip, eps, decay,
     CLIP: tl.constexpr, DECOUPLED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """`settings`: learning rate, β₁, β₂, and the corrections 1 − β₁ᵗ and 1 − β₂ᵗ, which change every step."""
+    """One step of Adam (L2 decay) or AdamW (DECOUPLED).
+
+    `settings`: learning rate, β₁, β₂, 1 − β₁ᵗ and 1 − β₂ᵗ, which change from step to step.
+    """
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = i < size
-    rate, beta1, beta2 = tl.load(settings_ptr), tl.load(settings_ptr + 1), tl.load(settings_ptr + 2)
+    valid = i < size
+    lr, beta1, beta2 = tl.load(settings_ptr), tl.load(settings_ptr + 1), tl.load(settings_ptr + 2)
     correct1, correct2 = tl.load(settings_ptr + 3), tl.load(settings_ptr + 4)
-    weight = tl.load(weight_ptr + i, mask=there)
-    grad = tl.load(grad_ptr + i, mask=there)
+    weight = tl.load(weight_ptr + i, mask=valid)
+    grad = tl.load(grad_ptr + i, mask=valid)
     if CLIP:
         grad *= tl.minimum(clip / (tl.load(norm_ptr) + 1e-6), 1.0)
     if DECOUPLED:
-        weight -= rate * decay * weight
+        weight -= lr * decay * weight
     else:
         grad += decay * weight
-    first = tl.load(first_ptr + i, mask=there)
+    first = tl.load(first_ptr + i, mask=valid)
     first += (1 - beta1) * (grad - first)
-    second = beta2 * tl.load(second_ptr + i, mask=there) + (1 - beta2) * grad * grad
-    weight -= rate / correct1 * first / (tl.sqrt(second) / tl.sqrt(correct2) + eps)
-    tl.store(weight_ptr + i, weight, mask=there)
-    tl.store(first_ptr + i, first, mask=there)
-    tl.store(second_ptr + i, second, mask=there)
+    second = beta2 * tl.load(second_ptr + i, mask=valid) + (1 - beta2) * grad * grad
+    weight -= lr / correct1 * first / (tl.sqrt(second) / tl.sqrt(correct2) + eps)
+    tl.store(weight_ptr + i, weight, mask=valid)
+    tl.store(first_ptr + i, first, mask=valid)
+    tl.store(second_ptr + i, second, mask=valid)
 
 
 def adam_step(
     weight: Tensor, grad: Tensor, first: Tensor, second: Tensor, settings: Tensor,
     *, clip: float | None, eps: float, decay: float, decoupled: bool,
 ) -> Tensor:  # fmt: skip
-    """One step in place on flat float32 tensors; returns the norm of the gradient before clipping."""
+    """Update flat float32 tensors in place; return the norm of the gradient before clipping.
+
+    `settings` as in `_adam`; `decay` is the weight decay, decoupled as in AdamW if `decoupled`.
+    """
     size = weight.numel()
     blocks = -(-size // BLOCK)
     parts, norm = weight.new_empty(blocks), weight.new_empty(())
     _square_sums[(blocks,)](grad, parts, size, BLOCK, num_warps=4)
-    _norm[(1,)](parts, norm, blocks, 1024, num_warps=4)
+    _gradient_norm[(1,)](parts, norm, blocks, 1024, num_warps=4)
     _adam[(blocks,)](
         weight, grad, first, second, norm, settings, size, clip or 0.0, eps, decay,
         clip is not None, decoupled, BLOCK, num_warps=4,

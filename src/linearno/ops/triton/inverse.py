@@ -1,4 +1,4 @@
-"""1 / clamp(t) of a few numbers, one kernel each way where plain PyTorch takes eight."""
+"""1 / clamp(t) of a few numbers: one kernel forward and one backward, where plain PyTorch takes eight."""
 
 import torch
 import triton
@@ -19,9 +19,9 @@ def _inverse(t_ptr, out_ptr, low, high, H: tl.constexpr, BH: tl.constexpr):
 def _inverse_back(t_ptr, d_out_ptr, d_t_ptr, low, high, H: tl.constexpr, BH: tl.constexpr):
     h = tl.arange(0, BH)
     t = tl.load(t_ptr + h, mask=h < H, other=1.0)
-    free = (t >= low) & (t <= high)
-    slope = tl.where(free, -1 / (t * t), 0.0)
-    tl.store(d_t_ptr + h, slope * tl.load(d_out_ptr + h, mask=h < H, other=0.0), mask=h < H)
+    unclamped = (t >= low) & (t <= high)
+    derivative = tl.where(unclamped, -1 / (t * t), 0.0)
+    tl.store(d_t_ptr + h, derivative * tl.load(d_out_ptr + h, mask=h < H, other=0.0), mask=h < H)
 
 
 def inverse_forward(t: Tensor, low: float, high: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""What gather and scatter share: the size of their tiles, and the sums of what their programs leave."""
+"""Tiles of gather and scatter kernels, and the reduction of their partial gradients."""
 
 from typing import NamedTuple
 
@@ -7,20 +7,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linearno.ops.side_streams import beside
+from linearno.ops.side_streams import run_on_side_stream
 from linearno.ops.triton.common import (
-    early,
-    follow,
-    load_inside,
+    dependent_launch,
+    load_masked,
     pad,
-    processors,
+    processor_count,
     product_precision,
-    store_inside,
+    store_masked,
+    wait_for_previous_kernel,
 )
 
-# Points of a tile, warps that share it, programs for each processor: enough to hide the wait for memory, and
-# all at once. Measured on an H200 in bf16, where slices × head width is at most SMALL.
-MEASURED = {
+# (points of a tile, warps, programs per multiprocessor), tuned on an H200 for bf16 and slices × head width up
+# to MAX_TUNED_SIZE. All programs of a launch are resident at once.
+TUNED_TILES = {
     "gather": (64, 4, 4),
     "gather of few slices": (64, 2, 8),
     "gather back": (64, 2, 4),
@@ -29,102 +29,106 @@ MEASURED = {
     "scatter back": (32, 2, 6),
     "scatter back of few slices": (32, 1, 8),
 }
-SMALL, FEW = 1024, 32
-FEWEST = 32  # points of a tile where there are too few tiles to fill the device
+MAX_TUNED_SIZE, FEW_SLICES = 1024, 32
+MIN_TILE_POINTS = 32  # limit of halving tiles that are too few to fill the device
 
 
 class Meshes(NamedTuple):
-    """How points lie: so many meshes of `points` each or, packed one after another, of that many at most,
-    with their S + 1 offsets on the device."""
+    """Layout of the points of a batch.
+
+    Args:
+        number: number of meshes.
+        points: points of each mesh; of the largest if meshes are packed.
+        offsets: S + 1 offsets of packed meshes on the device; None: not packed.
+    """
 
     number: int
     points: int
     offsets: Tensor | None
 
     @classmethod
-    def of(cls, x: Tensor, offsets: Tensor | None, longest: int) -> "Meshes":
+    def of(cls, x: Tensor, offsets: Tensor | None, max_points: int) -> "Meshes":
         if offsets is None:
             return cls(x.shape[0], x.shape[1], None)
-        return cls(len(offsets) - 1, longest, offsets)
+        return cls(len(offsets) - 1, max_points, offsets)
 
 
-def runs_of(
-    kernel: str, x: Tensor, meshes: Meshes, slices: int, *, normed: bool = False
+def partition_points(
+    kernel: str, x: Tensor, meshes: Meshes, slices: int, *, normalised: bool = False
 ) -> tuple[int, dict[str, int]]:
-    """Into how many runs the points of a head are cut, and the tiles in which a program takes its own.
+    """The number of parts into which the points of a head are split, and launch options of their tiles.
 
-    `normed`: scores are normalised over the slices first, which wants other tiles. Of packed meshes the
-    longest one decides: shorter ones have shorter runs, or none.
+    `normalised`: ψ includes a softmax over slices. The largest of packed meshes decides; others have shorter
+    or empty parts.
     """
-    wide, per = pad(slices), 4
-    batch, length, heads, _ = x.shape
-    long = -(-batch * length // meshes.points)  # as many of the longest would hold all points
-    if x.dtype == torch.bfloat16 and wide * pad(x.shape[-1]) <= SMALL and not normed:
-        few = f"{kernel} of few slices"
-        tile, warps, per = MEASURED[few if wide <= FEW and few in MEASURED else kernel]
+    padded, per_processor, processors = pad(slices), 4, processor_count(x.device)
+    batch, points, heads, _ = x.shape
+    mesh_count = -(-batch * points // meshes.points)  # meshes of the largest size that hold all points
+    if x.dtype == torch.bfloat16 and padded * pad(x.shape[-1]) <= MAX_TUNED_SIZE and not normalised:
+        variant = f"{kernel} of few slices"
+        few_slices = padded <= FEW_SLICES and variant in TUNED_TILES
+        tile, warps, per_processor = TUNED_TILES[variant if few_slices else kernel]
     else:
-        tile = (64 if kernel.endswith("back") else 128) if wide <= 64 else 64 if wide <= 128 else 32
+        tile = (64 if kernel.endswith("back") else 128) if padded <= 64 else 64 if padded <= 128 else 32
         if x.dtype == torch.float32:
             tile = max(16, tile // (4 if product_precision(x) == "ieee" else 2))
-        while tile > FEWEST and long * heads * -(-meshes.points // tile) < processors(x.device):
+        while tile > MIN_TILE_POINTS and mesh_count * heads * -(-meshes.points // tile) < processors:
             tile //= 2
-        warps = 8 if wide > 128 else 4
-    runs = max(1, min(-(-meshes.points // tile), per * processors(x.device) // max(1, long * heads)))
-    return runs, {"BN": tile, "num_warps": warps, "num_stages": 3}
+        warps = 8 if padded > 128 else 4
+    resident = per_processor * processors // max(1, mesh_count * heads)
+    return max(1, min(-(-meshes.points // tile), resident)), {"BN": tile, "num_warps": warps, "num_stages": 3}
 
 
 @triton.jit
-def mesh_of(head, offset_ptr, N, H: tl.constexpr, PACKED: tl.constexpr):
-    """Where the mesh of a head begins, and how many points it has."""
+def mesh_bounds(head, offset_ptr, N, H: tl.constexpr, PACKED: tl.constexpr):
+    """First point of the mesh of a head, and its number of points."""
     mesh = head // H
     if PACKED:
-        first = tl.load(offset_ptr + mesh)
-        points = (tl.load(offset_ptr + mesh + 1) - first).to(tl.int32)
+        mesh_begin = tl.load(offset_ptr + mesh)
+        points = (tl.load(offset_ptr + mesh + 1) - mesh_begin).to(tl.int32)
     else:
-        first = mesh.to(tl.int64) * N
+        mesh_begin = mesh.to(tl.int64) * N
         points = N
-    return first, points
+    return mesh_begin, points
 
 
 @triton.jit
-def run_of(part, N, BN: tl.constexpr):
-    """Where a part's run of points begins, where its whole tiles end, and where it ends itself: each has as
-    many tiles, give or take one, and the last tile of a mesh may not be whole."""
-    tiles, parts, place = tl.cdiv(N, BN), tl.num_programs(0), part.to(tl.int64)
-    begin, end = place * tiles // parts, (place + 1) * tiles // parts
+def part_bounds(part, N, BN: tl.constexpr):
+    """Begin of a part, end of its full tiles, and end; parts differ by at most one tile."""
+    tiles, parts, index = tl.cdiv(N, BN), tl.num_programs(0), part.to(tl.int64)
+    begin, end = index * tiles // parts, (index + 1) * tiles // parts
     begin, end = begin.to(tl.int32) * BN, tl.minimum(end.to(tl.int32) * BN, N)
     return begin, end // BN * BN, end
 
 
 @triton.jit
 def load_tile(ptr, n, end, H: tl.constexpr, D: tl.constexpr, LAST: tl.constexpr, BD: tl.constexpr):
-    """The features (n, D) of a head at places n of a run that begins at `ptr`; zero from `end` on, which only
-    the LAST tile reaches. Places are 32-bit numbers: there are so many runs that no memory holds longer
-    ones."""
+    """Load features (n, D) of a head at points n of a part at `ptr`; zero from `end` on, which only LAST
+    tiles reach. Offsets are 32-bit: parts are short enough."""
     d = tl.arange(0, BD)
-    return load_inside(ptr + n[:, None] * (H * D) + d[None, :], n, d, end, LAST, D, BD)
+    return load_masked(ptr + n[:, None] * (H * D) + d[None, :], n, d, end, LAST, D, BD)
 
 
 @triton.jit
 def store_tile(ptr, tile, n, end, H: tl.constexpr, D: tl.constexpr, LAST: tl.constexpr, BD: tl.constexpr):
     d = tl.arange(0, BD)
-    store_inside(ptr + n[:, None] * (H * D) + d[None, :], tile, n, d, end, LAST, D, BD)
+    store_masked(ptr + n[:, None] * (H * D) + d[None, :], tile, n, d, end, LAST, D, BD)
 
 
 @triton.jit
-def _add_parts(
+def _sum_parts(
     part_ptr, d_value_ptr, sum_ptr, parts,
-    K: tl.constexpr, S: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr,
+    K: tl.constexpr, S: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Add the parts of a head (K numbers each): the first S go to `sum_ptr`, the others to `d_value_ptr`."""
-    follow(EARLY)
+    """Sum the parts (K,) of a head: the first S sums go to `sum_ptr`, the others to `d_value_ptr`."""
+    wait_for_previous_kernel(DEPENDENT)
     head, p = tl.program_id(0), tl.arange(0, BP)
     k = tl.program_id(1) * BK + tl.arange(0, BK)
     totals = tl.zeros([BP, BK], tl.float32)
     for start in range(0, parts, BP):
         row = head * parts + start + p
-        there = (start + p < parts)[:, None] & (k < K)[None, :]
-        totals += tl.load(part_ptr + row[:, None] * K + k[None, :], mask=there, other=0.0)
+        valid = (start + p < parts)[:, None] & (k < K)[None, :]
+        totals += tl.load(part_ptr + row[:, None] * K + k[None, :], mask=valid, other=0.0)
     total = tl.sum(totals, axis=0)
     tl.store(sum_ptr + head * S + k, total, mask=k < S)
     tl.store(d_value_ptr + head * (K - S) + k - S, total, mask=(k >= S) & (k < K))
@@ -132,91 +136,95 @@ def _add_parts(
 
 @triton.jit
 def _weight_back(
-    sum_ptr, d_map_part_ptr, weight_ptr, scale_ptr, bias_ptr,
-    d_weight_ptr, d_scale_ptr, d_bias_ptr, d_map_ptr, batch, WD, WM, GD, GM, LE, LF,
-    H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, MAP: tl.constexpr, F: tl.constexpr,
-    BIASED: tl.constexpr, BLOCKS: tl.constexpr, MAPS: tl.constexpr,
+    sum_ptr, d_project_part_ptr, weight_ptr, scale_ptr, bias_ptr,
+    d_weight_ptr, d_scale_ptr, d_bias_ptr, d_project_ptr, batch, WD, WM, GD, GM, PE, PF,
+    H: tl.constexpr, M: tl.constexpr, D: tl.constexpr, PROJECT_SIZE: tl.constexpr, F: tl.constexpr,
+    HAS_BIAS: tl.constexpr, WEIGHT_BLOCKS: tl.constexpr, PROJECT_BLOCKS: tl.constexpr,
     BH: tl.constexpr, BS: tl.constexpr, BW: tl.constexpr,
 ):  # fmt: skip
-    """From each head's Σ_n x ∂score and Σ_n ∂score: the gradients of weight, bias, scale, and of the map.
+    """Gradients of weight, bias, scale and project from Σ_n x ∂score and Σ_n ∂score of each head.
 
-    Programs 0 … BLOCKS−1 take weight and bias, the next MAPS the map, the last H a head's scale each:
-    ∂scale = ⟨w, Σ x ∂score⟩ + ⟨bias, Σ ∂score⟩. Gradients have their own strides: a weight may be a part of a
-    larger one.
+    Programs 0 … WEIGHT_BLOCKS−1 compute weight and bias, the next PROJECT_BLOCKS project, the last H one
+    scale each: ∂scale = ⟨w, Σ x ∂score⟩ + ⟨bias, Σ ∂score⟩. Weights and gradients may have different strides.
     """
     program = tl.program_id(0)
     S: tl.constexpr = M * D + M
-    if program < BLOCKS + MAPS:
+    if program < WEIGHT_BLOCKS + PROJECT_BLOCKS:
         h = tl.arange(0, BH)
-        k = (program if program < BLOCKS else program - BLOCKS) * BS + tl.arange(0, BS)
+        k = (program if program < WEIGHT_BLOCKS else program - WEIGHT_BLOCKS) * BS + tl.arange(0, BS)
         totals = tl.zeros([BH, BS], tl.float32)
         for start in range(0, batch * H, BH):
             head = start + h
             heads = head < batch * H
-            if program < BLOCKS:
+            if program < WEIGHT_BLOCKS:
                 inside = heads[:, None] & (k < S)[None, :]
                 scale = tl.load(scale_ptr + head % H, mask=heads, other=0.0).to(tl.float32)
                 totals += scale[:, None] * tl.load(
                     sum_ptr + head[:, None] * S + k[None, :], mask=inside, other=0.0
                 )
             else:
-                inside = heads[:, None] & (k < MAP)[None, :]
-                totals += tl.load(d_map_part_ptr + head[:, None] * MAP + k[None, :], mask=inside, other=0.0)
+                inside = heads[:, None] & (k < PROJECT_SIZE)[None, :]
+                totals += tl.load(
+                    d_project_part_ptr + head[:, None] * PROJECT_SIZE + k[None, :], mask=inside, other=0.0
+                )
         total = tl.sum(totals, axis=0)
-        if program < BLOCKS:
+        if program < WEIGHT_BLOCKS:
             tl.store(d_weight_ptr + (k % D) * GD + (k // D) * GM, total, mask=k < M * D)
-            if BIASED:
+            if HAS_BIAS:
                 tl.store(d_bias_ptr + k - M * D, total, mask=(k >= M * D) & (k < S))
         else:
-            tl.store(d_map_ptr + (k // F) * LE + (k % F) * LF, total, mask=k < MAP)
+            tl.store(d_project_ptr + (k // F) * PE + (k % F) * PF, total, mask=k < PROJECT_SIZE)
     else:
-        of_head = program - BLOCKS - MAPS
+        scale_head = program - WEIGHT_BLOCKS - PROJECT_BLOCKS
         products = tl.zeros([BW], tl.float32)
         for start in range(0, S, BW):
             i = start + tl.arange(0, BW)
             weight = tl.load(weight_ptr + (i % D) * WD + (i // D) * WM, mask=i < M * D, other=0.0).to(
                 tl.float32
             )
-            if BIASED:
+            if HAS_BIAS:
                 weight += tl.load(bias_ptr + i - M * D, mask=(i >= M * D) & (i < S), other=0.0).to(tl.float32)
             for b in range(batch):
-                products += weight * tl.load(sum_ptr + (b * H + of_head) * S + i, mask=i < S, other=0.0)
-        tl.store(d_scale_ptr + of_head, tl.sum(products, axis=0))
+                products += weight * tl.load(sum_ptr + (b * H + scale_head) * S + i, mask=i < S, other=0.0)
+        tl.store(d_scale_ptr + scale_head, tl.sum(products, axis=0))
 
 
-def small_gradients(
-    sums: Tensor, d_maps: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, linear: Tensor | None,
-    batch: int, d_value: Tensor | None, late: bool,
+def parameter_gradients(
+    part_gradients: Tensor, d_project_parts: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None,
+    project: Tensor | None, batch: int, d_value: Tensor | None, deferred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Add up what the programs left, in two steps of a fixed order: `d_value` now, the rest when it suits."""
-    of_heads, parts, numbers = sums.shape
+    """Reduce partial gradients in a fixed order; those of parameters on a side stream if `deferred`."""
+    all_heads, parts, count = part_gradients.shape
     width, slices = weight.shape
-    heads, small = of_heads // batch, slices * (width + 1)
-    total = sums.new_empty(of_heads, small)
+    heads, parameter_count = all_heads // batch, slices * (width + 1)
+    total = part_gradients.new_empty(all_heads, parameter_count)
 
-    def add() -> None:
-        _add_parts[(of_heads, -(-numbers // 64))](
-            sums, total if d_value is None else d_value, total, parts, numbers, small, 32, 64,
-            num_warps=4, **early(sums.device),
+    def sum_parts() -> None:
+        _sum_parts[(all_heads, -(-count // 64))](
+            part_gradients, total if d_value is None else d_value, total, parts, count, parameter_count, 32,
+            64, num_warps=4, **dependent_launch(part_gradients.device),
         )  # fmt: skip
 
-    def finish() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def compute() -> tuple[Tensor, Tensor, Tensor, Tensor]:
         if d_value is None:
-            add()
+            sum_parts()
         d_weight, d_scale = torch.empty_like(weight), torch.empty_like(scale)
-        d_bias = sums.new_empty(0) if bias is None else torch.empty_like(bias)
-        d_map = sums.new_empty(0) if linear is None else torch.empty_like(linear)
-        blocks, maps = -(-small // 64), -(-d_map.numel() // 64)
-        _weight_back[(blocks + maps + heads,)](
-            total, d_maps, weight, scale, weight if bias is None else bias, d_weight, d_scale, d_bias, d_map,
-            batch, *weight.stride(), *d_weight.stride(), *(weight if linear is None else d_map).stride(),
-            heads, slices, width, d_map.numel(), max(1, d_maps.shape[-1]), bias is not None,
-            blocks, maps, 32, 64, 1024, num_warps=4,
+        d_bias = part_gradients.new_empty(0) if bias is None else torch.empty_like(bias)
+        d_project = part_gradients.new_empty(0) if project is None else torch.empty_like(project)
+        weight_blocks, project_blocks = -(-parameter_count // 64), -(-d_project.numel() // 64)
+        _weight_back[(weight_blocks + project_blocks + heads,)](
+            total, d_project_parts, weight, scale, weight if bias is None else bias, d_weight, d_scale,
+            d_bias, d_project, batch, *weight.stride(), *d_weight.stride(),
+            *(weight if project is None else d_project).stride(), heads, slices, width, d_project.numel(),
+            max(1, d_project_parts.shape[-1]), bias is not None, weight_blocks, project_blocks, 32, 64, 1024,
+            num_warps=4,
         )  # fmt: skip
-        return d_weight, d_scale, d_bias, d_map
+        return d_weight, d_scale, d_bias, d_project
 
     if d_value is not None:
-        add()
-    leaves = () if late else None
-    d_weight, d_scale, d_bias, d_map = beside(finish, total, sums, d_maps, scale, leaves=leaves)
-    return d_weight, d_scale, d_bias, d_map
+        sum_parts()
+    uses = () if deferred else None
+    d_weight, d_scale, d_bias, d_project = run_on_side_stream(
+        compute, total, part_gradients, d_project_parts, scale, uses=uses
+    )
+    return d_weight, d_scale, d_bias, d_project
