@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from benchmarks.cli.shared import OutOption, keep_record
 from benchmarks.plain_model import PlainLinearNO, plain_twin
-from benchmarks.records import new_record
+from linearno.reproduce.records import new_record
 from benchmarks.timing import resident_mib
 from linearno import LinearNO
 from linearno.cli.shared import console

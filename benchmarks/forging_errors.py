@@ -6,8 +6,8 @@ import numpy as np
 import typer
 
 from benchmarks.cli.shared import OutOption, SetOption, keep_record
-from benchmarks.records import new_record
-from benchmarks.run_records import data_identity, run_id
+from linearno.reproduce.records import new_record
+from linearno.reproduce.run_records import data_identity, run_id
 from linearno.cli.shared import DeviceOption, RunArgument, console
 from linearno.core.config import override
 from linearno.core.device import resolve_device

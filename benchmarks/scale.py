@@ -12,7 +12,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from benchmarks.records import Record, new_record
+from linearno.reproduce.records import Record, new_record
 from benchmarks.step import StepCase, our_step
 from benchmarks.timing import Work, peak_mib, resident_mib
 from linearno.core.device import Precision

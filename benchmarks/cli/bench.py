@@ -13,8 +13,8 @@ from benchmarks.attention import SHAPES, bench_attention
 from benchmarks.cli.shared import OutOption, SetOption, keep_record
 from benchmarks.efficiency import build
 from benchmarks.published import BENCHMARKS, OTHERS, model_config
-from benchmarks.records import Record
-from benchmarks.run_records import record_of_run
+from linearno.reproduce.records import Record
+from linearno.reproduce.run_records import record_of_run
 from benchmarks.step import StepCase, bench_step
 from benchmarks.times_table import times_table
 from benchmarks.timing import Effort, measure_ceilings

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.records import Record, write_record
+from linearno.reproduce.records import Record, write_record
 from linearno.cli.shared import console
 
 OutOption = Annotated[

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterable
 
-from benchmarks.records import Record
+from linearno.reproduce.records import Record
 from benchmarks.tables.markdown import (
     Records,
     below,

@@ -2,7 +2,7 @@
 
 import statistics
 
-from benchmarks.records import Record
+from linearno.reproduce.records import Record
 from benchmarks.tables.markdown import Records, markdown_table, origin, table
 from linearno.core.byte_sizes import format_bytes
 

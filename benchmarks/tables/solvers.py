@@ -1,6 +1,6 @@
 """Solvers and generated data: tables of docs/measured.md and docs/data.md."""
 
-from benchmarks.records import Record
+from linearno.reproduce.records import Record
 from benchmarks.tables.markdown import Records, markdown_table, origin, short_commit, table, title
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks.records import Record
+from linearno.reproduce.records import Record
 from benchmarks.tables.markdown import Records, markdown_table, origin, table
 
 CPU_FIGURES = {

@@ -1,6 +1,6 @@
 """Errors of trained models: tables of docs/measured.md and docs/gallery.md."""
 
-from benchmarks.records import Record
+from linearno.reproduce.records import Record
 from benchmarks.tables.markdown import Records, machine_and_commit, markdown_table, origin, table
 from benchmarks.tables.readme import PUBLISHED_EPOCHS
 

@@ -12,8 +12,8 @@ from torch import nn
 from benchmarks.attention import SHAPES, AttentionShape, bench_attention, our_attention, question
 from benchmarks.cli.bench import STEPS, Shape, step_case
 from benchmarks.plain_model import plain_attention, plain_twin
-from benchmarks.records import read_record, write_record
-from benchmarks.run_records import (
+from linearno.reproduce.records import read_record, write_record
+from linearno.reproduce.run_records import (
     changed_settings,
     data_identity,
     record_of_precisions,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import scale
-from benchmarks.records import read_record, write_record
+from linearno.reproduce.records import read_record, write_record
 from benchmarks.scale import (
     Measured,
     Setup,

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from benchmarks.records import read_records
+from linearno.reproduce.records import read_records
 from benchmarks.tables import TABLES
 from linearno.cli.gallery import small_run, solve
 from linearno.core.config import override

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.records import Record
+from linearno.reproduce.records import Record
 from linearno.core.atomic_io import read_json, sha256
 from linearno.core.errors import UserError
 from linearno.data import DataConfig, metric_title

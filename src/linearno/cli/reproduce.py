@@ -1,0 +1,233 @@
+"""`linearno reproduce`: tables and figures of the paper, from the records that exist and the runs they lack."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from matplotlib.figure import Figure
+
+from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
+from linearno.cli.train import exit_on_interrupt
+from linearno.core.atomic_io import folder_lock, writable_folder
+from linearno.core.device import device_name, resolve_device
+from linearno.core.durations import format_duration
+from linearno.core.errors import UserError
+from linearno.data import DATASETS
+from linearno.models import MODELS
+from linearno.reproduce import figures, published
+from linearno.reproduce.execute import OnEpoch, OutOfTime, execute_all, run_folder
+from linearno.reproduce.items import ITEMS, Item, Selection, cells_of
+from linearno.reproduce.pages import Filled, fill, write_pages
+from linearno.reproduce.plan import Planned, minutes_of, pending, stored_records
+from linearno.reproduce.records import Record
+from linearno.run_config import RunConfig
+
+SMALL_SET = (100, 20)  # training and test samples on a CPU, unless --full
+
+
+def reproduce(
+    item: Annotated[
+        str | None,
+        typer.Argument(help="table or figure; none: list them", autocompletion=lambda: list(ITEMS)),
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="list the items and how much of each is done")] = False,
+    models: Annotated[
+        list[str] | None, typer.Option("--models", help="rows; all by default; may be repeated")
+    ] = None,
+    benchmarks: Annotated[
+        list[str] | None, typer.Option("--benchmarks", help="columns; all by default; may be repeated")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="of each run; the published number by default")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="number of seeds: 0, 1, …")] = 1,
+    minutes: Annotated[float | None, typer.Option(min=0, help="stop after this time")] = None,
+    device: DeviceOption = "auto",
+    samples: Annotated[
+        tuple[int, int] | None,
+        typer.Option(help="training and test samples of a small set; 100 20 on a CPU"),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="all samples, also on a CPU")] = False,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="change a setting of every run")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder of pages, runs and small data sets")] = Path(
+        "reproduce"
+    ),
+    records: Annotated[Path | None, typer.Option(help="folder of the records; OUT/records by default")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the plan and write the page; run nothing")] = False,
+) -> None:
+    """Reproduce a table or figure of Hu et al. (2026): plan the runs, run what is missing, write the page.
+
+    Every finished run is a record; a cell with a record is not run again, and one
+    without is shown as not run. Stop with Ctrl-C at any time: the same command
+    resumes. On a CPU each run uses a small set, and the page says so; --full uses
+    all samples.
+
+    Examples:
+
+      linearno reproduce --list
+      linearno reproduce table4 --benchmarks elasticity --epochs 2 --device cpu
+      linearno reproduce table1 --models linearno --models fno --benchmarks darcy --epochs 50
+      linearno reproduce table6 --epochs 100 --minutes 25 --set training.precision=bf16
+    """
+    with user_errors(), exit_on_interrupt():
+        folder = records or out / "records"
+        if item is None or list_:
+            if item is not None:
+                ITEMS[item]
+            console.print(_overview(folder, out, Selection(epochs=epochs, seeds=tuple(range(seeds))), device), soft_wrap=True)
+            return
+        on_cpu = resolve_device(device).type == "cpu"
+        small = samples or (SMALL_SET if on_cpu and not full else None)
+        if samples and full:
+            raise UserError("--samples and --full exclude each other: leave one out")
+        selection = Selection(
+            models=_known(models, {*MODELS, *published.TABLE1}, "model"),
+            benchmarks=_known(benchmarks, _benchmark_names(), "benchmark"),
+            epochs=epochs,
+            seeds=tuple(range(seeds)),
+            samples=small,
+            changes=tuple(set_ or ()),
+        )
+        cells = cells_of(item, selection)
+        planned = pending(cells, selection, stored_records(folder), _suffices(ITEMS[item], out))
+        console.print(_plan_text(planned, stored_records(folder), device), soft_wrap=True)
+
+        def write() -> Filled:
+            filled = fill(ITEMS[item], selection, stored_records(folder))
+            write_pages(filled, out, _figures(filled, out, selection))
+            return filled
+
+        with folder_lock(writable_folder(out), busy="another process reproduces in {root}; choose another --out"):
+            filled = write()
+            failed: dict[str, str] = {}
+            if not dry_run:
+                try:
+                    failed = execute_all(
+                        planned,
+                        out,
+                        folder,
+                        device,
+                        small=small is not None,
+                        minutes=minutes,
+                        tell=lambda text: console.print(text, soft_wrap=True),
+                        follow=_follow,
+                        finished=lambda: None if write() else None,
+                    )
+                except OutOfTime:
+                    console.print("the time is over; the same command resumes")
+                filled = write()
+        done, whole = filled.counts()
+        for text in filled.misfits:
+            console.print(text, soft_wrap=True)
+        console.print(f"{done} of {whole} cells filled → {out / f'{item}.html'}", soft_wrap=True)
+        if failed:
+            raise typer.Exit(2)
+
+
+def _suffices(item: Item, out: Path) -> Callable[[Planned], bool]:
+    """Whether a record fills a cell: a figure of slices or errors needs the run folder too."""
+    if not item.needs_folders:
+        return lambda run: True
+    return lambda run: (run_folder(out, run) / "figures" / "cases.npz").exists()
+
+
+def _known(names: list[str] | None, known: set[str], kind: str) -> tuple[str, ...] | None:
+    if not names:
+        return None
+    wanted = tuple(name for text in names for name in text.split(","))
+    for name in wanted:
+        if name not in known:
+            if kind == "model":
+                MODELS[name]  # an error with near misses
+            DATASETS[name]
+    return wanted
+
+
+def _benchmark_names() -> set[str]:
+    return set(DATASETS) | {variant for name in DATASETS for variant in DATASETS[name].variants}
+
+
+def _overview(folder: Path, out: Path, selection: Selection, device: str) -> str:
+    """For each item: filled cells, about how much time is left, what it shows and needs."""
+    records = stored_records(folder)
+    lines = []
+    for name in ITEMS:
+        filled = fill(ITEMS[name], selection, records)
+        done, whole = filled.counts()
+        runs = pending(filled.cells, selection, records, _suffices(ITEMS[name], out))
+        left = _time_left(runs, records, device)
+        state = ", ".join(filter(None, (f"{done} of {whole} cells filled" if whole else "no cell can run", left)))
+        lines += [f"{name}: {state}", f"    {ITEMS[name].title}; needs {ITEMS[name].needs}"]
+    return "\n".join(lines)
+
+
+def _time_left(runs: list[Planned], records: Mapping[str, Record], device: str) -> str:
+    """About how long the runs take on this kind of device, from records."""
+    cuda = resolve_device(device).type == "cuda"
+    known = [minutes for run in runs if (minutes := minutes_of(run, records, cuda=cuda)) is not None]
+    unknown = len(runs) - len(known)
+    if not runs:
+        return ""
+    text = f"about {format_duration(60 * sum(known))} left" if known else ""
+    return f"{text}{' + ' if text else ''}{unknown} runs of unknown time" if unknown else text
+
+
+def _plan_text(runs: list[Planned], records: Mapping[str, Record], device: str) -> str:
+    if not runs:
+        return "every cell has its record"
+    names = list(dict.fromkeys(run.config.data.name for run in runs))
+    where = device_name(resolve_device(device))
+    return f"{len(runs)} runs on {where}, data of {', '.join(names)}; {_time_left(runs, records, device)}"
+
+
+def _follow(config: RunConfig) -> OnEpoch:
+    """One line about every tenth of a run."""
+    every = max(1, config.training.epochs // 10)
+
+    def on_epoch(record) -> None:  # type: ignore[no-untyped-def]
+        if record.epoch % every == 0:
+            left = format_duration(record.seconds * (config.training.epochs - record.epoch))
+            console.print(
+                f"  epoch {record.epoch}/{config.training.epochs}  loss {record.loss:.4g}  about {left} left",
+                soft_wrap=True,
+            )
+
+    return on_epoch
+
+
+def _figures(filled: Filled, out: Path, selection: Selection) -> dict[str, Figure]:
+    """The pictures of an item by name, of the cells that are filled."""
+    kind, name, unit = filled.item.figure, filled.item.name, filled.item.metric
+    if kind == "lines":
+        rows, columns = filled.rows, filled.columns
+        series = {column: [(row, filled.value(row, column)) for row in rows] for column in columns}
+        found = figures.complete_series(series)
+        return {name: figures.lines_figure(found, x="number of slices M", y=unit)} if found else {}
+    if kind == "radar":
+        series = {row: [(column, filled.value(row, column)) for column in filled.columns] for row in filled.rows}
+        found = figures.complete_series(series)
+        complete = len(found) == len(filled.rows) and set.intersection(*map(set, found.values()))
+        return {name: figures.radar_figure(found, unit=unit)} if complete else {}
+    if kind in ("rank", "slices", "error-maps"):
+        folders = _finished_folders(filled, out, selection)
+        if not folders:
+            return {}
+        if kind == "rank":
+            figure = figures.ranks_figure(folders)
+            return {} if figure is None else {name: figure}
+        draw = figures.slice_figures if kind == "slices" else figures.error_map_figures
+        return {f"{name}-{part}": figure for part, figure in draw(folders).items()}
+    return {}
+
+
+def _finished_folders(filled: Filled, out: Path, selection: Selection) -> dict[str, Path]:
+    found = {}
+    for cell in filled.cells:
+        if cell.config is not None:
+            folder = run_folder(out, Planned(cell.seeded(selection.seeds[0]), ()))
+            if (folder / "figures" / "cases.npz").exists():
+                found[f"{cell.row}-{cell.column}"] = folder
+    return found
