@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from matplotlib.figure import Figure
 
-from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
+from linearno.cli.shared import DeviceOption, console, user_errors
 from linearno.cli.train import exit_on_interrupt
 from linearno.core.atomic_io import folder_lock, writable_folder
 from linearno.core.device import device_name, resolve_device
@@ -16,6 +16,7 @@ from linearno.core.errors import UserError
 from linearno.data import DATASETS
 from linearno.models import MODELS
 from linearno.reproduce import figures, published
+from linearno.reproduce.cluster import connect, execute_distributed
 from linearno.reproduce.execute import OnEpoch, OutOfTime, execute_all, run_folder
 from linearno.reproduce.items import ITEMS, Item, Selection, cells_of
 from linearno.reproduce.pages import Filled, fill, write_pages
@@ -44,6 +45,10 @@ def reproduce(
     seeds: Annotated[int, typer.Option(min=1, help="number of seeds: 0, 1, …")] = 1,
     minutes: Annotated[float | None, typer.Option(min=0, help="stop after this time")] = None,
     device: DeviceOption = "auto",
+    jobs: Annotated[int, typer.Option(min=1, help="runs at the same time on this machine")] = 1,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786")
+    ] = None,
     samples: Annotated[
         tuple[int, int] | None,
         typer.Option(help="training and test samples of a small set; 100 20 on a CPU"),
@@ -71,6 +76,7 @@ def reproduce(
       linearno reproduce table4 --benchmarks elasticity --epochs 2 --device cpu
       linearno reproduce table1 --models linearno --models fno --benchmarks darcy --epochs 50
       linearno reproduce table6 --epochs 100 --minutes 25 --set training.precision=bf16
+      linearno reproduce table1 --scheduler tcp://host:8786 --records results
     """
     with user_errors(), exit_on_interrupt():
         folder = records or out / "records"
@@ -83,6 +89,11 @@ def reproduce(
         small = samples or (SMALL_SET if on_cpu and not full else None)
         if samples and full:
             raise UserError("--samples and --full exclude each other: leave one out")
+        parallel = jobs > 1 or scheduler is not None
+        if parallel and minutes is not None:
+            raise UserError("--minutes stops runs of one process: leave --jobs and --scheduler out")
+        if jobs > 1 and scheduler is not None:
+            raise UserError("--jobs starts processes here, --scheduler uses those of a cluster: give one of them")
         selection = Selection(
             models=_known(models, {*MODELS, *published.TABLE1}, "model"),
             benchmarks=_known(benchmarks, _benchmark_names(), "benchmark"),
@@ -103,21 +114,22 @@ def reproduce(
         with folder_lock(writable_folder(out), busy="another process reproduces in {root}; choose another --out"):
             filled = write()
             failed: dict[str, str] = {}
-            if not dry_run:
-                try:
-                    failed = execute_all(
-                        planned,
-                        out,
-                        folder,
-                        device,
-                        small=small is not None,
-                        minutes=minutes,
-                        tell=lambda text: console.print(text, soft_wrap=True),
-                        follow=_follow,
-                        finished=lambda: None if write() else None,
-                    )
-                except OutOfTime:
-                    console.print("the time is over; the same command resumes")
+            if not dry_run and planned:
+                shared: dict[str, Any] = {
+                    "small": small is not None,
+                    "tell": lambda text: console.print(text, soft_wrap=True),
+                    "finished": lambda: None if write() else None,
+                }
+                if parallel:
+                    with connect(scheduler, jobs) as client:
+                        failed = execute_distributed(client, planned, out, folder, device, **shared)
+                else:
+                    try:
+                        failed = execute_all(
+                            planned, out, folder, device, minutes=minutes, follow=_follow, **shared
+                        )
+                    except OutOfTime:
+                        console.print("the time is over; the same command resumes")
                 filled = write()
         done, whole = filled.counts()
         for text in filled.misfits:
