@@ -58,7 +58,9 @@ def test_cells_without_a_number_in_the_paper_are_not_run():
     assert cells["fno", "pipe"].config is None
     assert cell_text(cells["fno", "pipe"], look_up(cells["fno", "pipe"], (0,), {})) == "/"
     assert cells["lrsa", "pipe"].config is not None
-    assert sum(cell.config is not None for cell in cells.values() if cell.row in published.TABLE1) == 14 * 6 - 5
+    assert (
+        sum(cell.config is not None for cell in cells.values() if cell.row in published.TABLE1) == 14 * 6 - 5
+    )
 
 
 def test_a_shorter_run_has_the_same_schedule_compressed():
@@ -104,12 +106,16 @@ def test_a_run_of_another_table_is_recorded_without_training_again(finished):
 
 
 def test_a_record_of_another_protocol_is_named_and_not_shown(finished):
-    other = Selection(benchmarks=("elasticity",), epochs=2, samples=(6, 3), changes=(*TINY, "training.lr=0.1"))
+    other = Selection(
+        benchmarks=("elasticity",), epochs=2, samples=(6, 3), changes=(*TINY, "training.lr=0.1")
+    )
     filled = fill(ITEMS["table4"], other, stored_records(finished / "records"))
     assert filled.counts() == (0, 4)
     assert "training.lr" in filled.misfits[0]
     assert "record of another protocol" in markdown(filled, [])
-    same = Selection(benchmarks=("elasticity",), epochs=2, samples=(6, 3), changes=(*TINY, "training.eval_batch=3"))
+    same = Selection(
+        benchmarks=("elasticity",), epochs=2, samples=(6, 3), changes=(*TINY, "training.eval_batch=3")
+    )
     assert fill(ITEMS["table4"], same, stored_records(finished / "records")).counts() == (4, 4)
 
 
@@ -163,7 +169,11 @@ def test_a_run_that_fails_leaves_the_others(tmp_path, finished, monkeypatch):
     planned = pending(cells_of("table4", SMALL), SMALL, {})
     broken = planned[0].config.model_copy(update={"init_from": "nowhere"})
     failed = execute_all(
-        [Planned(broken, ("reproduce/x/y",)), planned[1]], tmp_path, tmp_path / "records", minutes=None, **QUIET
+        [Planned(broken, ("reproduce/x/y",)), planned[1]],
+        tmp_path,
+        tmp_path / "records",
+        minutes=None,
+        **QUIET,
     )
     assert "nowhere" in next(iter(failed.values()))
     assert list(stored_records(tmp_path / "records")) == list(planned[1].ids)
@@ -189,7 +199,9 @@ def test_too_small_a_set_is_refused(tmp_path, finished):
     more = planned[0].config.data.model_copy(update={"train": 7})
     config = planned[0].config.model_copy(update={"data": more})
     (tmp_path / "data" / "elasticity-7-3").symlink_to(folder)
-    failed = execute_all([Planned(config, ("reproduce/x/y",))], tmp_path, tmp_path / "r", minutes=None, **QUIET)
+    failed = execute_all(
+        [Planned(config, ("reproduce/x/y",))], tmp_path, tmp_path / "r", minutes=None, **QUIET
+    )
     assert "too few samples" in next(iter(failed.values()))
 
 

@@ -1,11 +1,11 @@
-"""`linearno reproduce`: tables and figures of the paper, from the records that exist and the runs they lack."""
+"""`linearno reproduce`: run what a table or figure of the paper lacks, and write its page."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from matplotlib.figure import Figure
 
 from linearno.cli.shared import DeviceOption, console, user_errors
 from linearno.cli.train import exit_on_interrupt
@@ -15,14 +15,15 @@ from linearno.core.durations import format_duration
 from linearno.core.errors import UserError
 from linearno.data import DATASETS
 from linearno.models import MODELS
-from linearno.reproduce import figures, published
+from linearno.reproduce import published
 from linearno.reproduce.cluster import connect, execute_distributed
-from linearno.reproduce.execute import OnEpoch, OutOfTime, execute_all, run_folder
-from linearno.reproduce.items import ITEMS, Item, Selection, cells_of
-from linearno.reproduce.pages import Filled, fill, write_pages
+from linearno.reproduce.execute import OnEpoch, OutOfTime, execute_all
+from linearno.reproduce.items import ITEMS, Selection, cells_of
+from linearno.reproduce.pages import Filled, fill, item_figures, suffices, write_pages
 from linearno.reproduce.plan import Planned, minutes_of, pending, stored_records
 from linearno.reproduce.records import Record
 from linearno.run_config import RunConfig
+from linearno.training import EpochRecord
 
 SMALL_SET = (100, 20)  # training and test samples on a CPU, unless --full
 
@@ -32,7 +33,9 @@ def reproduce(
         str | None,
         typer.Argument(help="table or figure; none: list them", autocompletion=lambda: list(ITEMS)),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="list the items and how much of each is done")] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="list the items and how much of each is done")
+    ] = False,
     models: Annotated[
         list[str] | None, typer.Option("--models", help="rows; all by default; may be repeated")
     ] = None,
@@ -57,11 +60,15 @@ def reproduce(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="change a setting of every run")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder of pages, runs and small data sets")] = Path(
-        "reproduce"
-    ),
-    records: Annotated[Path | None, typer.Option(help="folder of the records; OUT/records by default")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the plan and write the page; run nothing")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="folder of pages, runs and small data sets")
+    ] = Path("reproduce"),
+    records: Annotated[
+        Path | None, typer.Option(help="folder of the records; OUT/records by default")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="show the plan and write the page; run nothing")
+    ] = False,
 ) -> None:
     """Reproduce a table or figure of Hu et al. (2026): plan the runs, run what is missing, write the page.
 
@@ -80,57 +87,34 @@ def reproduce(
     """
     with user_errors(), exit_on_interrupt():
         folder = records or out / "records"
+        numbers = tuple(range(seeds))
+        if item is not None:
+            ITEMS[item]  # an error with near misses
         if item is None or list_:
-            if item is not None:
-                ITEMS[item]
-            console.print(_overview(folder, out, Selection(epochs=epochs, seeds=tuple(range(seeds))), device), soft_wrap=True)
+            console.print(
+                _overview(folder, out, Selection(epochs=epochs, seeds=numbers), device), soft_wrap=True
+            )
             return
-        on_cpu = resolve_device(device).type == "cpu"
-        small = samples or (SMALL_SET if on_cpu and not full else None)
-        if samples and full:
-            raise UserError("--samples and --full exclude each other: leave one out")
-        parallel = jobs > 1 or scheduler is not None
-        if parallel and minutes is not None:
-            raise UserError("--minutes stops runs of one process: leave --jobs and --scheduler out")
-        if jobs > 1 and scheduler is not None:
-            raise UserError("--jobs starts processes here, --scheduler uses those of a cluster: give one of them")
+        small = _samples(samples, full, device)
+        _require_one_way(jobs, scheduler, minutes)
         selection = Selection(
-            models=_known(models, {*MODELS, *published.TABLE1}, "model"),
-            benchmarks=_known(benchmarks, _benchmark_names(), "benchmark"),
+            models=_known(models, {*MODELS, *published.TABLE1}, lambda name: MODELS[name]),
+            benchmarks=_known(benchmarks, _benchmark_names(), lambda name: DATASETS[name]),
             epochs=epochs,
-            seeds=tuple(range(seeds)),
+            seeds=numbers,
             samples=small,
             changes=tuple(set_ or ()),
         )
         cells = cells_of(item, selection)
-        planned = pending(cells, selection, stored_records(folder), _suffices(ITEMS[item], out))
-        console.print(_plan_text(planned, stored_records(folder), device), soft_wrap=True)
-
-        def write() -> Filled:
-            filled = fill(ITEMS[item], selection, stored_records(folder))
-            write_pages(filled, out, _figures(filled, out, selection))
-            return filled
-
-        with folder_lock(writable_folder(out), busy="another process reproduces in {root}; choose another --out"):
-            filled = write()
-            failed: dict[str, str] = {}
-            if not dry_run and planned:
-                shared: dict[str, Any] = {
-                    "small": small is not None,
-                    "tell": lambda text: console.print(text, soft_wrap=True),
-                    "finished": lambda: None if write() else None,
-                }
-                if parallel:
-                    with connect(scheduler, jobs) as client:
-                        failed = execute_distributed(client, planned, out, folder, device, **shared)
-                else:
-                    try:
-                        failed = execute_all(
-                            planned, out, folder, device, minutes=minutes, follow=_follow, **shared
-                        )
-                    except OutOfTime:
-                        console.print("the time is over; the same command resumes")
-                filled = write()
+        stored = stored_records(folder)
+        planned = pending(cells, selection, stored, suffices(ITEMS[item], out))
+        console.print(_plan_text(planned, stored, device), soft_wrap=True)
+        busy = "another process reproduces in {root}; choose another --out"
+        with folder_lock(writable_folder(out), busy=busy):
+            work = Work(item, selection, planned, out, folder, device, small is not None)
+            work.write()
+            failed = {} if dry_run or not planned else work.run(minutes, jobs, scheduler)
+            filled = work.write()
         done, whole = filled.counts()
         for text in filled.misfits:
             console.print(text, soft_wrap=True)
@@ -139,23 +123,66 @@ def reproduce(
             raise typer.Exit(2)
 
 
-def _suffices(item: Item, out: Path) -> Callable[[Planned], bool]:
-    """Whether a record fills a cell: a figure of slices or errors needs the run folder too."""
-    if not item.needs_folders:
-        return lambda run: True
-    return lambda run: (run_folder(out, run) / "figures" / "cases.npz").exists()
+@dataclass(frozen=True)
+class Work:
+    """The runs that an item lacks, and where their results go."""
+
+    item: str
+    selection: Selection
+    planned: Sequence[Planned]
+    out: Path
+    records: Path
+    device: str
+    small: bool
+
+    def write(self) -> Filled:
+        """Write the pages and figures as far as there are records."""
+        filled = fill(ITEMS[self.item], self.selection, stored_records(self.records))
+        write_pages(filled, self.out, item_figures(filled, self.out))
+        return filled
+
+    def run(self, minutes: float | None, jobs: int, scheduler: str | None) -> dict[str, str]:
+        """Run all here or on a cluster; what failed, by name of the run."""
+        places = (self.planned, self.out, self.records, self.device)
+        options: dict[str, Any] = {"small": self.small, "tell": _tell, "finished": self.write}
+        if jobs > 1 or scheduler is not None:
+            with connect(scheduler, jobs) as client:
+                return execute_distributed(client, *places, **options)
+        try:
+            return execute_all(*places, minutes=minutes, follow=_follow, **options)
+        except OutOfTime:
+            console.print("the time is over; the same command resumes")
+            return {}
 
 
-def _known(names: list[str] | None, known: set[str], kind: str) -> tuple[str, ...] | None:
-    if not names:
-        return None
-    wanted = tuple(name for text in names for name in text.split(","))
+def _tell(text: str) -> None:
+    console.print(text, soft_wrap=True)
+
+
+def _samples(samples: tuple[int, int] | None, full: bool, device: str) -> tuple[int, int] | None:
+    """Training and test samples of a small set; None: all."""
+    if samples and full:
+        raise UserError("--samples and --full exclude each other: leave one out")
+    on_cpu = resolve_device(device).type == "cpu"
+    return samples or (SMALL_SET if on_cpu and not full else None)
+
+
+def _require_one_way(jobs: int, scheduler: str | None, minutes: float | None) -> None:
+    if jobs > 1 and scheduler is not None:
+        raise UserError("--jobs starts processes here, --scheduler uses those of a cluster: give one of them")
+    if (jobs > 1 or scheduler is not None) and minutes is not None:
+        raise UserError("--minutes stops runs of one process: leave --jobs and --scheduler out")
+
+
+def _known(
+    names: list[str] | None, known: set[str], look_up: Callable[[str], object]
+) -> tuple[str, ...] | None:
+    """The names given as `--option a,b --option c`; `look_up` raises the error for an unknown one."""
+    wanted = tuple(name for text in names or () for name in text.split(","))
     for name in wanted:
         if name not in known:
-            if kind == "model":
-                MODELS[name]  # an error with near misses
-            DATASETS[name]
-    return wanted
+            look_up(name)
+    return wanted or None
 
 
 def _benchmark_names() -> set[str]:
@@ -169,9 +196,11 @@ def _overview(folder: Path, out: Path, selection: Selection, device: str) -> str
     for name in ITEMS:
         filled = fill(ITEMS[name], selection, records)
         done, whole = filled.counts()
-        runs = pending(filled.cells, selection, records, _suffices(ITEMS[name], out))
+        runs = pending(filled.cells, selection, records, suffices(ITEMS[name], out))
         left = _time_left(runs, records, device)
-        state = ", ".join(filter(None, (f"{done} of {whole} cells filled" if whole else "no cell can run", left)))
+        state = ", ".join(
+            filter(None, (f"{done} of {whole} cells filled" if whole else "no cell can run", left))
+        )
         lines += [f"{name}: {state}", f"    {ITEMS[name].title}; needs {ITEMS[name].needs}"]
     return "\n".join(lines)
 
@@ -199,7 +228,7 @@ def _follow(config: RunConfig) -> OnEpoch:
     """One line about every tenth of a run."""
     every = max(1, config.training.epochs // 10)
 
-    def on_epoch(record) -> None:  # type: ignore[no-untyped-def]
+    def on_epoch(record: EpochRecord) -> None:
         if record.epoch % every == 0:
             left = format_duration(record.seconds * (config.training.epochs - record.epoch))
             console.print(
@@ -208,38 +237,3 @@ def _follow(config: RunConfig) -> OnEpoch:
             )
 
     return on_epoch
-
-
-def _figures(filled: Filled, out: Path, selection: Selection) -> dict[str, Figure]:
-    """The pictures of an item by name, of the cells that are filled."""
-    kind, name, unit = filled.item.figure, filled.item.name, filled.item.metric
-    if kind == "lines":
-        rows, columns = filled.rows, filled.columns
-        series = {column: [(row, filled.value(row, column)) for row in rows] for column in columns}
-        found = figures.complete_series(series)
-        return {name: figures.lines_figure(found, x="number of slices M", y=unit)} if found else {}
-    if kind == "radar":
-        series = {row: [(column, filled.value(row, column)) for column in filled.columns] for row in filled.rows}
-        found = figures.complete_series(series)
-        complete = len(found) == len(filled.rows) and set.intersection(*map(set, found.values()))
-        return {name: figures.radar_figure(found, unit=unit)} if complete else {}
-    if kind in ("rank", "slices", "error-maps"):
-        folders = _finished_folders(filled, out, selection)
-        if not folders:
-            return {}
-        if kind == "rank":
-            figure = figures.ranks_figure(folders)
-            return {} if figure is None else {name: figure}
-        draw = figures.slice_figures if kind == "slices" else figures.error_map_figures
-        return {f"{name}-{part}": figure for part, figure in draw(folders).items()}
-    return {}
-
-
-def _finished_folders(filled: Filled, out: Path, selection: Selection) -> dict[str, Path]:
-    found = {}
-    for cell in filled.cells:
-        if cell.config is not None:
-            folder = run_folder(out, Planned(cell.seeded(selection.seeds[0]), ()))
-            if (folder / "figures" / "cases.npz").exists():
-                found[f"{cell.row}-{cell.column}"] = folder
-    return found

@@ -45,7 +45,9 @@ def prepare_data(data: DataConfig, device: str, tell: Tell) -> None:
             sizes = ", ".join(f"{split} {count}" for split, count in have.items())
             raise UserError(f"{data.root} has too few samples ({sizes}); remove it or choose another --out")
         return
-    if benchmark.published and describe_available(data.name, data.root, benchmark.published).startswith("pub"):
+    if benchmark.published and describe_available(data.name, data.root, benchmark.published).startswith(
+        "pub"
+    ):
         return
     if benchmark.generate is None or benchmark.resolution is None:
         raise UserError(f"{data.name} has no solver here; put its published files into {data.root}")
@@ -140,9 +142,7 @@ def execute_all(
         try:
             if not (run_folder(out, planned) / "metrics.json").exists():
                 prepare_data(with_data(planned.config, out, small=small).data, device, tell)
-            execute(
-                planned, out, records, device, small=small, until=until, on_epoch=follow(planned.config)
-            )
+            execute(planned, out, records, device, small=small, until=until, on_epoch=follow(planned.config))
         except UserError as error:
             failed[planned.name] = str(error)
             tell(f"error: {planned.name}: {error}")

@@ -41,7 +41,7 @@ def lines_figure(series: Series, *, x: str, y: str) -> Figure:
     ticks = sorted({float(place) for values in series.values() for place in values})
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_ylim(0, None)
+    axes.set_ylim(0, 1.08 * max(max(values.values()) for values in series.values()))
     dress(axes, x=x, y=y, grid=True)
     legend_below(figure, axes)
     return figure
@@ -57,11 +57,14 @@ def radar_figure(series: Series, *, unit: str) -> Figure:
     axes = figure.add_subplot(projection="polar")
     for index, (name, values) in enumerate(series.items()):
         radii = [values[place] / largest[place] for place in complete]
-        axes.plot([*angles, *angles[:1]], [*radii, *radii[:1]], "-o", color=run_color(index), label=literal(name))
+        axes.plot(
+            [*angles, *angles[:1]], [*radii, *radii[:1]], "-o", color=run_color(index), label=literal(name)
+        )
     axes.set_xticks(angles, [f"{place}\n{largest[place]:.4f}" for place in complete], fontsize=FONT - 1)
+    axes.tick_params(axis="x", pad=16)
     axes.set_yticks([0.25, 0.5, 0.75, 1.0], ["", "", "", ""])
     axes.set_ylim(0, 1.05)
-    axes.set_title(f"{unit}, relative to the larger of the two", fontsize=FONT)
+    axes.set_title(f"{unit} as a share of the larger one, which is printed", fontsize=FONT, pad=24)
     legend_below(figure, axes)
     return figure
 

@@ -7,7 +7,6 @@ from typing import Any
 from linearno.core.config import override
 from linearno.core.errors import UserError, did_you_mean
 from linearno.core.registry import Registry
-from linearno.data import DATASETS
 from linearno.models import MODELS
 from linearno.reproduce import published
 from linearno.run_config import RunConfig, recipe
@@ -82,7 +81,7 @@ class Cell:
         return self.config.model_copy(update={"seed": seed})
 
     def record_id(self, seed: int) -> str:
-        """`train/…` holds one run of each seed, other records the run with seed 0 unless they say otherwise."""
+        """The id with its seed; other ids than `train/…` leave seed 0 out."""
         return f"{self.id}/seed{seed}" if seed or self.id.startswith("train/") else self.id
 
 
@@ -98,7 +97,7 @@ class Item:
         title: what it shows.
         needs: what it needs, in one line.
         cells: the trainings it is made of.
-        figure: kind of picture: "lines" over numeric rows, "radar", "rank", "slices", "error-maps"; "" for none.
+        figure: "lines" over numeric rows, "radar", "rank", "slices", "error-maps"; "" for none.
         metric: unit of the numbers.
         notes: what the page says about the item.
     """
@@ -208,7 +207,9 @@ def _table(
             yield Cell(title, column, _id(item, column, row, config, selection), config, printed)
 
 
-@_register("table1", "Relative L2 error of every model on the standard benchmarks", "generated or published data")
+@_register(
+    "table1", "Relative L2 error of every model on the standard benchmarks", "generated or published data"
+)
 def table1(selection: Selection) -> list[Cell]:
     own = [name for name in ("pod-gp",) if name in MODELS]
     rows = chosen("model", selection.models, [*published.TABLE1, *SUCCESSORS, *own])
@@ -353,4 +354,3 @@ def fig_error_vs_slices(selection: Selection) -> list[Cell]:
         for cell in _by_slices(item, selection, model, columns):
             found.append(replace(cell, column=f"{model} on {cell.column}"))
     return found
-

@@ -11,7 +11,14 @@ from linearno.reproduce.items import Cell, Selection
 from linearno.reproduce.records import Record, read_records
 from linearno.run_config import RunConfig
 
-PROTOCOL_FREE = {"checkpoint_epochs", "checkpoint_seconds", "precision", "eval_precision", "eval_batch", "capture"}
+PROTOCOL_FREE = {
+    "checkpoint_epochs",
+    "checkpoint_seconds",
+    "precision",
+    "eval_precision",
+    "eval_batch",
+    "capture",
+}
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,7 @@ def _data_key(config: RunConfig) -> str:
 
 
 def minutes_of(run: Planned, records: Mapping[str, Record], *, cuda: bool) -> float | None:
-    """About how long the run takes, from records of the same kind of device: of its recipe, else benchmark."""
+    """About how long the run takes, from records of its recipe, else benchmark, on this kind of device."""
     for part in (run.config.recipe, run.config.data.name):
         if found := list(_minutes_per_epoch(part, run.config, records, cuda)):
             return median(found) * run.config.training.epochs

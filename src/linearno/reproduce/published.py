@@ -92,9 +92,7 @@ OOD: dict[str, Row] = {
     "linearno": (0.0112, 0.0372, 0.2400, 0.9951, 0.0464, 0.2500, 0.0987, 0.9963),
 }
 OOD_COLUMNS = tuple(
-    f"{shift}: {column}"
-    for shift in ("Reynolds", "angles")
-    for column in ("volume", "surface", "C_L", "ρ_L")
+    f"{shift}: {column}" for shift in ("Reynolds", "angles") for column in ("volume", "surface", "C_L", "ρ_L")
 )
 # Appendix E: relative MAE of field reconstruction on RATES
 SUPERRESOLUTION: dict[str, Row] = {
