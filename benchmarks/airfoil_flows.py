@@ -8,10 +8,10 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from benchmarks.cli.shared import OutOption, SeedOption, keep_record
-from benchmarks.records import new_record
 from linearno.cli.shared import DeviceOption, console
 from linearno.core.device import resolve_device
 from linearno.core.randomness import numpy_generator
+from linearno.reproduce.records import new_record
 from linearno.solvers.airfoil import MACH, airfoil_samples
 from linearno.solvers.euler import GAMMA
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.plain_model import plain_attention
-from benchmarks.records import Record, new_record
 from benchmarks.timing import Candidate, Ceilings, Effort, Results, compete, graphed
 from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.core.provenance import package_version, versions
 from linearno.ops import linear_attention
+from linearno.reproduce.records import Record, new_record
 
 OURS = "linearno"
 

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from benchmarks.cli.shared import OutOption, keep_record
 from benchmarks.plain_model import PlainLinearNO, plain_twin
-from benchmarks.records import new_record
 from benchmarks.timing import resident_mib
 from linearno import LinearNO
 from linearno.cli.shared import console
+from linearno.reproduce.records import new_record
 
 SHAPE: dict[str, Any] = {"width": 128, "depth": 8, "heads": 8, "slices": 64, "grid": (85, 85)}
 CANDIDATES = ("linearno", "write-up")

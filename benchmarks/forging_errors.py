@@ -6,8 +6,6 @@ import numpy as np
 import typer
 
 from benchmarks.cli.shared import OutOption, SetOption, keep_record
-from benchmarks.records import new_record
-from benchmarks.run_records import data_identity, run_id
 from linearno.cli.shared import DeviceOption, RunArgument, console
 from linearno.core.config import override
 from linearno.core.device import resolve_device
@@ -15,6 +13,8 @@ from linearno.data.plasticity import CHANNELS
 from linearno.inference.bundle import load
 from linearno.initialization import open_splits
 from linearno.metrics import relative_l2
+from linearno.reproduce.records import new_record
+from linearno.reproduce.run_records import data_identity, run_id
 from linearno.run_folder import open_run
 from linearno.solvers.forging import DIE_LOWEST, DURATION, FRAMES, INTERVAL, TOP, TRAVEL
 from linearno.training.history import read_history

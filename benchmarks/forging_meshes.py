@@ -11,10 +11,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from benchmarks.cli.shared import OutOption, SeedOption, keep_record
-from benchmarks.records import new_record
 from linearno.cli.shared import DeviceOption, console
 from linearno.core.device import resolve_device
 from linearno.metrics import relative_l2
+from linearno.reproduce.records import new_record
 from linearno.solvers.forging import draw_die, solve_forging
 
 

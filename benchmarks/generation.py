@@ -9,11 +9,11 @@ import torch
 import typer
 
 from benchmarks.cli.shared import OutOption, keep_record
-from benchmarks.records import new_record
 from linearno.cli.shared import DeviceOption, console, progress_bar, user_errors
 from linearno.core.atomic_io import read_json
 from linearno.core.errors import UserError
 from linearno.data import DATASETS
+from linearno.reproduce.records import new_record
 
 
 def generation(

@@ -8,9 +8,9 @@ import typer
 
 from benchmarks.cli.shared import OutOption, SeedOption, keep_record
 from benchmarks.navier_stokes import Candidate, compare_schemes
-from benchmarks.records import new_record
 from linearno.cli.shared import DeviceOption, console
 from linearno.core.device import resolve_device
+from linearno.reproduce.records import new_record
 from linearno.solvers.navier_stokes import stored_points
 from linearno.solvers.random_fields import draw_each, periodic_field
 

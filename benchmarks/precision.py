@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from benchmarks.cli.shared import OutOption, SetOption, keep_record
-from benchmarks.run_records import record_of_precisions
 from linearno.cli.shared import DeviceOption, console, user_errors
 from linearno.core.config import override
 from linearno.core.device import resolve_device
 from linearno.experiment import run
 from linearno.recipes import RECIPES
+from linearno.reproduce.run_records import record_of_precisions
 
 
 def precision(

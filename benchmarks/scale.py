@@ -12,7 +12,6 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from benchmarks.records import Record, new_record
 from benchmarks.step import StepCase, our_step
 from benchmarks.timing import Work, peak_mib, resident_mib
 from linearno.core.device import Precision
@@ -20,6 +19,7 @@ from linearno.data import FieldSpec
 from linearno.inference.streaming import Plan, Streamer
 from linearno.models import MODELS, build_model
 from linearno.nn.protocol import Streamable
+from linearno.reproduce.records import Record, new_record
 from linearno.training import TrainingConfig
 
 SPEC = FieldSpec(coords=("x", "y", "z"), inputs=("a",), outputs=("u",))

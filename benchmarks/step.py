@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from benchmarks.attention import OURS, candidate_name, of_ceilings, others
 from benchmarks.kernel_times import parts_us
 from benchmarks.plain_model import plain_twin
-from benchmarks.records import Record, new_record
 from benchmarks.timing import Candidate, Ceilings, Effort, Work, compete, graphed
 from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.data import Batch, FieldData, FieldSpec, Scaler
 from linearno.models import build_model
 from linearno.nn import ModelConfig
+from linearno.reproduce.records import Record, new_record
 from linearno.training import Task, TrainingConfig, TrainingSetup
 from linearno.training.losses import make_loss
 from linearno.training.trainer import Trainer

@@ -2,7 +2,7 @@
 
 from rich.table import Table
 
-from benchmarks.records import Record
+from linearno.reproduce.records import Record
 
 
 def times_table(record: Record) -> Table:

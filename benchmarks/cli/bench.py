@@ -13,8 +13,6 @@ from benchmarks.attention import SHAPES, bench_attention
 from benchmarks.cli.shared import OutOption, SetOption, keep_record
 from benchmarks.efficiency import build
 from benchmarks.published import BENCHMARKS, OTHERS, model_config
-from benchmarks.records import Record
-from benchmarks.run_records import record_of_run
 from benchmarks.step import StepCase, bench_step
 from benchmarks.times_table import times_table
 from benchmarks.timing import Effort, measure_ceilings
@@ -26,6 +24,8 @@ from linearno.core.errors import UserError
 from linearno.data import FieldSpec
 from linearno.metrics.cost import flops
 from linearno.recipes import RECIPES
+from linearno.reproduce.records import Record
+from linearno.reproduce.run_records import record_of_run
 from linearno.training import Rollout, Task, TrainingConfig
 
 STEPS = {  # published training of shapes without a recipe

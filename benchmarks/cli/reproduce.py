@@ -9,10 +9,10 @@ from rich.table import Table
 
 from benchmarks.efficiency import efficiency as efficiency_table
 from benchmarks.figures import convergence_figure
-from benchmarks.records import new_record
 from benchmarks.theorem1 import theorem1 as measure_theorem1
 from linearno.cli.shared import console, user_errors
 from linearno.core.atomic_io import write_bytes, write_json
+from linearno.reproduce.records import new_record
 from linearno.viz import png_bytes
 
 Json = Annotated[Path | None, typer.Option("--json", help="also write the numbers to this file")]

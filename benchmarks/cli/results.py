@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from benchmarks.pages import write_docs as write_pages
-from benchmarks.records import Listing, Record, read_records, write_record
-from benchmarks.run_records import record_runs
 from linearno.cli.shared import console, user_errors
+from linearno.reproduce.records import Listing, Record, read_records, write_record
+from linearno.reproduce.run_records import record_runs
 
 COMMIT_DIGITS = 7
 

@@ -10,13 +10,13 @@ import typer
 
 from benchmarks.cli.shared import OutOption, keep_record
 from benchmarks.figures import growth_figure
-from benchmarks.records import Record
 from benchmarks.scale import Setup, bench_growth, bench_predict, bench_query, bench_train
 from linearno.cli.shared import DeviceOption, console, user_errors
 from linearno.core.atomic_io import write_bytes
 from linearno.core.byte_sizes import format_bytes
 from linearno.core.device import device_name, resolve_device
 from linearno.core.errors import UserError
+from linearno.reproduce.records import Record
 from linearno.viz import png_bytes
 
 MILLION = 10**6

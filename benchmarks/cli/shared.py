@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.records import Record, write_record
 from linearno.cli.shared import console
+from linearno.reproduce.records import Record, write_record
 
 OutOption = Annotated[
     Path | None, typer.Option(help="folder for the record, such as results; print only by default")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.records import Record
+from linearno.reproduce.records import Record
 
 Records = Mapping[str, Record]
 Writer = Callable[[Records], str]

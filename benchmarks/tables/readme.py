@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Iterable
 
-from benchmarks.records import Record
 from benchmarks.tables.markdown import (
     Records,
     below,
@@ -13,6 +12,7 @@ from benchmarks.tables.markdown import (
     table,
     title,
 )
+from linearno.reproduce.records import Record
 
 PUBLISHED_EPOCHS = 500  # of every published error
 POWERS = {10**6: "10⁶", 10**7: "10⁷", 10**8: "10⁸"}  # points of the predictions in the table of speed

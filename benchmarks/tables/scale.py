@@ -2,9 +2,9 @@
 
 import statistics
 
-from benchmarks.records import Record
 from benchmarks.tables.markdown import Records, markdown_table, origin, table
 from linearno.core.byte_sizes import format_bytes
+from linearno.reproduce.records import Record
 
 LABELS = {
     "cpu": "prediction on a CPU",

@@ -1,7 +1,7 @@
 """Solvers and generated data: tables of docs/measured.md and docs/data.md."""
 
-from benchmarks.records import Record
 from benchmarks.tables.markdown import Records, markdown_table, origin, short_commit, table, title
+from linearno.reproduce.records import Record
 
 
 @table("generation", "generate", command="python -m benchmarks generation darcy --out results")

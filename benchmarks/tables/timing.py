@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from benchmarks.records import Record
 from benchmarks.tables.markdown import Records, markdown_table, origin, table
+from linearno.reproduce.records import Record
 
 CPU_FIGURES = {
     "inference_ms": "inference, ms",

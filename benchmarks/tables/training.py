@@ -1,8 +1,8 @@
 """Errors of trained models: tables of docs/measured.md and docs/gallery.md."""
 
-from benchmarks.records import Record
 from benchmarks.tables.markdown import Records, machine_and_commit, markdown_table, origin, table
 from benchmarks.tables.readme import PUBLISHED_EPOCHS
+from linearno.reproduce.records import Record
 
 
 @table("train", "train", command="python -m benchmarks train darcy/linearno --out results")

@@ -12,15 +12,6 @@ from torch import nn
 from benchmarks.attention import SHAPES, AttentionShape, bench_attention, our_attention, question
 from benchmarks.cli.bench import STEPS, Shape, step_case
 from benchmarks.plain_model import plain_attention, plain_twin
-from benchmarks.records import read_record, write_record
-from benchmarks.run_records import (
-    changed_settings,
-    data_identity,
-    record_of_precisions,
-    record_of_run,
-    record_runs,
-    run_id,
-)
 from benchmarks.step import StepCase, bench_step, our_step, plain_step
 from benchmarks.tables import TABLES
 from benchmarks.timing import Effort, measure_ceilings
@@ -31,6 +22,15 @@ from linearno.data import ElasticityConfig, FieldSpec
 from linearno.experiment import run
 from linearno.models import MODELS
 from linearno.recipes import RECIPES
+from linearno.reproduce.records import read_record, write_record
+from linearno.reproduce.run_records import (
+    changed_settings,
+    data_identity,
+    record_of_precisions,
+    record_of_run,
+    record_runs,
+    run_id,
+)
 from linearno.training import LossConfig, Rollout, Task, TrainingConfig
 
 CPU = torch.device("cpu")

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.attention import AttentionShape
 from benchmarks.cli.bench import step_case
-from benchmarks.records import new_record, read_record, write_record
+from linearno.reproduce.records import new_record, read_record, write_record
 from tests.commands import measure, refused_measurement
 from tests.conftest import TINY
 

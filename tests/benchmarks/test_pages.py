@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.pages import TABLES, filled, pages, write_docs
-from benchmarks.records import new_record, read_records
 from benchmarks.tables import registry
 from linearno.core.errors import UserError
+from linearno.reproduce.records import new_record, read_records
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.records import new_record, read_record, read_records, write_record
 from linearno.core.errors import UserError
 from linearno.core.provenance import machine
+from linearno.reproduce.records import new_record, read_record, read_records, write_record
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from benchmarks import scale
-from benchmarks.records import read_record, write_record
 from benchmarks.scale import (
     Measured,
     Setup,
@@ -19,6 +18,7 @@ from benchmarks.scale import (
 )
 from benchmarks.tables import TABLES
 from benchmarks.timing import resident_mib
+from linearno.reproduce.records import read_record, write_record
 from tests.commands import measure, refused_measurement
 
 TINY = Setup(

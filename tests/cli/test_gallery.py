@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from benchmarks.records import read_records
 from benchmarks.tables import TABLES
 from linearno.cli.gallery import small_run, solve
 from linearno.core.config import override
@@ -17,6 +16,7 @@ from linearno.core.registry import Registry
 from linearno.data import DarcyConfig, ElasticityConfig
 from linearno.recipes import RECIPES, gallery
 from linearno.recipes.gallery import GalleryEntry, small
+from linearno.reproduce.records import read_records
 from linearno.training import TrainingConfig
 from tests.commands import linearno, measure, refused
 from tests.patience import PATIENCE

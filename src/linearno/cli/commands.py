@@ -24,6 +24,7 @@ VERBS = {
         "evaluate": Verb("evaluate:evaluate", "Score a run again, on its own or on other data"),
         "report": Verb("report:report", "Write one HTML page about one or several runs"),
         "animate": Verb("animate:animate", "Write a rollout as an animation"),
+        "reproduce": Verb("reproduce:reproduce", "Reproduce a table or figure of the paper"),
     },
     "Use": {
         "predict": Verb("predict:predict", "Predict fields for new inputs or meshes"),

@@ -69,6 +69,7 @@ class Transolver(PointTransformer):
         grid: (rows, columns[, layers]) of a structured mesh, points in C order; taken from the data if None.
         time: whether the model takes a time, as `forward(..., time=(B, 1))`.
         unified: distances to reference points in place of (or in addition to) the coordinates.
+        mix: "identity" leaves out the attention among the slices (ablation).
 
     >>> model = Transolver(coords=2, inputs=1, outputs=1, width=64, depth=4, heads=4, slices=32)
     >>> u = model(coords, a)  # (B, N, 2), (B, N, 1) → (B, N, 1)
@@ -89,6 +90,7 @@ class Transolver(PointTransformer):
         grid: tuple[PositiveInt, ...] | None = None,
         time: bool = False,
         unified: ReferenceDistances | None = None,
+        mix: Literal["attention", "identity"] = "attention",
     ):
         head_width = width // heads
 
@@ -100,7 +102,7 @@ class Transolver(PointTransformer):
                 value_stem=make_stem(width, conv_grid),
                 merge=OneLinear(width, width),
                 query=nn.Linear(head_width, slices),
-                mix=SelfAttention(head_width),
+                mix=SelfAttention(head_width) if mix == "attention" else None,
                 temperature_query=Temperature(heads, None if conv_grid is None else TEMPERATURE_BOUNDS),
                 psi="sum",
                 eps=SUM_NORM_EPS,

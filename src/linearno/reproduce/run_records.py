@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.records import Record
 from linearno.core.atomic_io import read_json, sha256
 from linearno.core.errors import UserError
 from linearno.data import DataConfig, metric_title
 from linearno.data.generation.card import CARD, read_card
 from linearno.recipes.gallery import GALLERY
+from linearno.reproduce.records import Record
 from linearno.run_config import RECIPES, RunConfig
 from linearno.run_folder import open_run
 

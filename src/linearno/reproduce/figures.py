@@ -1,0 +1,124 @@
+"""Figures of the paper from finished runs."""
+
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from linearno.report.run_folder import Run, read_run
+from linearno.viz import dominant_slices_figure, png_bytes, rank_figure
+from linearno.viz.fields import field_figure
+from linearno.viz.slices import RankSet
+from linearno.viz.style import FONT, dress, legend_below, literal, new_figure, run_color
+
+__all__ = ["error_map_figures", "lines_figure", "png_bytes", "radar_figure", "ranks_figure", "slice_figures"]
+
+Series = Mapping[str, Mapping[str, float]]  # name → place → value
+
+
+def svg_bytes(figure: Figure) -> bytes:
+    buffer = BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def lines_figure(series: Series, *, x: str, y: str) -> Figure:
+    """Values against a numeric setting, a line for each series."""
+    figure = new_figure(4.2)
+    axes = figure.subplots()
+    for index, (name, values) in enumerate(series.items()):
+        places = sorted(values, key=float)
+        axes.plot(
+            [float(place) for place in places],
+            [values[place] for place in places],
+            "-o",
+            color=run_color(index),
+            label=literal(name),
+        )
+    axes.set_xscale("log", base=2)
+    ticks = sorted({float(place) for values in series.values() for place in values})
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_ylim(0, 1.08 * max(max(values.values()) for values in series.values()))
+    dress(axes, x=x, y=y, grid=True)
+    legend_below(figure, axes)
+    return figure
+
+
+def radar_figure(series: Series, *, unit: str) -> Figure:
+    """A polygon for each series; each axis is divided by its largest value, printed at its end."""
+    spokes = list(dict.fromkeys(place for values in series.values() for place in values))
+    complete = [place for place in spokes if all(place in values for values in series.values())]
+    angles = np.linspace(0, 2 * np.pi, len(complete), endpoint=False)
+    largest = {place: max(values[place] for values in series.values()) for place in complete}
+    figure = new_figure(5.4)
+    axes = figure.add_subplot(projection="polar")
+    for index, (name, values) in enumerate(series.items()):
+        radii = [values[place] / largest[place] for place in complete]
+        axes.plot(
+            [*angles, *angles[:1]], [*radii, *radii[:1]], "-o", color=run_color(index), label=literal(name)
+        )
+    axes.set_xticks(angles, [f"{place}\n{largest[place]:.4f}" for place in complete], fontsize=FONT - 1)
+    axes.tick_params(axis="x", pad=16)
+    axes.set_yticks([0.25, 0.5, 0.75, 1.0], ["", "", "", ""])
+    axes.set_ylim(0, 1.05)
+    axes.set_title(f"{unit} as a share of the larger one, which is printed", fontsize=FONT, pad=24)
+    legend_below(figure, axes)
+    return figure
+
+
+def read(folders: Mapping[str, Path]) -> list[Run]:
+    return [read_run(folder, name) for name, folder in folders.items()]
+
+
+def ranks_figure(folders: Mapping[str, Path]) -> Figure | None:
+    """Rank of the attention kernel of each layer and head, in the median test sample."""
+    sets = [
+        RankSet(run.name, place, run.cases.slices.rank, run.cases.slices.bound)
+        for place, run in enumerate(read(folders))
+        if run.cases is not None and run.cases.slices is not None
+    ]
+    return rank_figure(sets) if sets else None
+
+
+def slice_figures(folders: Mapping[str, Path]) -> dict[str, Figure]:
+    """For each run the slice with the largest weight φ, and ψ, at each point, by layer and head."""
+    figures = {}
+    for run in read(folders):
+        if run.cases is None or run.cases.slices is None:
+            continue
+        found, cases = run.cases.slices, run.cases
+        coords = cases.points(min(1, len(cases.coords) - 1))
+        for letter, dominant in (("phi", found.phi_dominant), ("psi", found.psi_dominant)):
+            figures[f"{run.name}-{letter}"] = dominant_slices_figure(
+                coords, dominant, grid=cases.spec.grid, view=cases.spec.plot_extent
+            )
+    return figures
+
+
+def error_map_figures(folders: Mapping[str, Path]) -> dict[str, Figure]:
+    """For each run the absolute error of the first output in the median test sample."""
+    figures = {}
+    for run in read(folders):
+        if run.cases is None:
+            continue
+        cases = run.cases
+        place = min(1, len(cases.coords) - 1)
+        error = np.abs(cases.predictions[place][:, 0] - cases.targets[place][:, 0])
+        figures[f"{run.name}-error"] = field_figure(
+            cases.points(place),
+            error,
+            title=f"{run.name}: |error|",
+            label=cases.spec.outputs[0],
+            grid=cases.spec.grid,
+            view=cases.spec.plot_extent,
+        )
+    return figures
+
+
+def complete_series(series: Mapping[str, Sequence[tuple[str, float | None]]]) -> Series:
+    """Only the values that there are."""
+    found = {name: {p: v for p, v in values if v is not None} for name, values in series.items()}
+    return {name: values for name, values in found.items() if values}

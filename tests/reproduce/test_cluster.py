@@ -1,0 +1,77 @@
+"""Runs on several worker processes: each once, also if a worker dies; and schedulers that do not answer."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from linearno.reproduce.cluster import connect, execute_distributed
+from linearno.reproduce.items import Selection, cells_of
+from linearno.reproduce.plan import pending, stored_records
+from tests.commands import linearno, refused
+from tests.reproduce.test_reproduce import TINY
+
+pytestmark = pytest.mark.slow
+EPOCHS = 30
+SELECTION = Selection(benchmarks=("elasticity",), epochs=EPOCHS, samples=(6, 3), changes=TINY)
+
+
+def histories(out):
+    return {
+        path.parent.name: [json.loads(line)["epoch"] for line in path.read_text().splitlines()]
+        for path in (out / "runs").glob("*/history.jsonl")
+    }
+
+
+def test_a_worker_that_is_killed_loses_nothing_and_nothing_runs_twice(tmp_path):
+    pytest.importorskip("distributed")
+    cells = cells_of("table4", SELECTION)
+    planned = pending(cells, SELECTION, {})
+    killed, said = [], []
+
+    def kill_one(client):
+        """As soon as a run has done some epochs, but not all."""
+        while not killed:
+            time.sleep(0.02)
+            done = histories(tmp_path) if (tmp_path / "runs").exists() else {}
+            if any(0 < len(epochs) < EPOCHS for epochs in done.values()):
+                busy = [address for address, keys in client.processing().items() if keys]
+                pids = client.run(os.getpid, workers=busy[:1])
+                killed.extend(pids.values())
+                os.kill(killed[0], signal.SIGKILL)
+
+    with connect(None, 2) as client:
+        killer = threading.Thread(target=kill_one, args=(client,), daemon=True)
+        killer.start()
+        failed = execute_distributed(
+            client, planned, tmp_path, tmp_path / "records", "cpu", small=True, tell=said.append
+        )
+    assert failed == {}
+    assert killed
+    assert len(said) == len(planned) == 4
+    assert set(stored_records(tmp_path / "records")) == {id for run in planned for id in run.ids}
+    assert histories(tmp_path) == {run.name: list(range(1, EPOCHS + 1)) for run in planned}
+
+
+def test_the_command_runs_several_jobs(tmp_path):
+    pytest.importorskip("distributed")
+    changes = [word for change in TINY for word in ("--set", change)]
+    call = ["reproduce", "table6", "--benchmarks", "elasticity", "--epochs", 1, "--samples", 4, 2, *changes]
+    code, output = linearno(*call, "--device", "cpu", "--out", tmp_path, "--jobs", 2)
+    assert code == 0, output
+    assert "4 of 4 cells filled" in output
+    assert output.count("done: ") == 4
+
+
+def test_what_a_cluster_cannot_do_is_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("linearno.reproduce.cluster.CONNECT_SECONDS", 0.5)
+    call = ["reproduce", "table6", "--benchmarks", "elasticity", "--device", "cpu", "--out", tmp_path]
+    line = refused(*call, "--scheduler", "tcp://127.0.0.1:9")
+    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in line
+    assert "leave --jobs and --scheduler out" in refused(*call, "--jobs", 2, "--minutes", 1)
+    assert "give one of them" in refused(*call, "--jobs", 2, "--scheduler", "tcp://127.0.0.1:9")
+    monkeypatch.setattr("linearno.core.optional_deps.find_spec", lambda package: None)
+    assert "pip install 'linearno[cluster]'" in refused(*call, "--jobs", 2)
