@@ -9,7 +9,7 @@ from benchmarks.records import Record, write_record
 from linearno.cli.shared import console
 
 OutOption = Annotated[
-    Path | None, typer.Option(help="folder for the record, such as results; print only by default")
+    Path | None, typer.Option(help="folder of records to write to, such as results; by default only print")
 ]
 SetOption = Annotated[
     list[str] | None,

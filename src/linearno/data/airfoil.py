@@ -27,9 +27,9 @@ from linearno.data.body_fitted import Nodes, Values, body_fitted_splits, read_no
 from linearno.data.generation.generate import DataGenerator, batch_that_fits
 from linearno.data.sample import FieldSpec
 from linearno.solvers.airfoil import (
-    CONTROLS,
+    CELLS_PER_UNIT,
+    CONTROL_POINTS,
     OUTWARD_CELLS,
-    UNIT,
     airfoil_samples,
     grid_shape,
     require_resolution,
@@ -38,13 +38,13 @@ from linearno.solvers.airfoil import (
 
 RESOLUTION = 221  # nodes along airfoil and wake of the published files
 CHANNELS = ("density", "ux", "uy", "p", "mach")
-GRID = (f"{UNIT} n + 1", f"{OUTWARD_CELLS} n + 1")
+GRID = (f"{CELLS_PER_UNIT} n + 1", f"{OUTWARD_CELLS} n + 1")
 PLOT_EXTENT = (-0.6, 1.6), (-0.7, 0.7)  # of 80 × 80 chords
 
 
 def _require_c_grid(array: StoredArray) -> None:
     along = array.shape[-2]
-    if along % UNIT != 1 or array.shape[-2:] != grid_shape(along):
+    if along % CELLS_PER_UNIT != 1 or array.shape[-2:] != grid_shape(along):
         raise UserError(
             f"{array.path}: {array.field} has shape {array.shape}; expected "
             f"(samples, {GRID[0]}, {GRID[1]}) with the same n, 10 in the published files: 221 nodes along "
@@ -94,7 +94,7 @@ def open_airfoil(cfg: AirfoilConfig) -> Splits:
 
 def airfoil_layout(cfg: AirfoilConfig, stored: int = RESOLUTION) -> SampleLayout:
     """For samples stored with `stored` nodes along airfoil and wake."""
-    require_stride(cfg.stride, stored, stored // UNIT)
+    require_stride(cfg.stride, stored, stored // CELLS_PER_UNIT)
     grid = tuple((size - 1) // cfg.stride + 1 for size in grid_shape(stored))
     return SampleLayout(FieldSpec(coords=("x", "y"), outputs=("mach",), grid=grid, plot_extent=PLOT_EXTENT))
 
@@ -119,11 +119,11 @@ def _read(stored: StoredSet, split: str, stride: int = 1) -> tuple[Nodes, Values
 def make_airfoil(
     rngs: Sequence[np.random.Generator], resolution: int, device: torch.device
 ) -> dict[str, ndarray]:
-    at_once = None if device.type == "cpu" else airfoils_at_once(resolution, device)
-    return airfoil_samples(rngs, resolution, device, at_once=at_once)
+    concurrent = None if device.type == "cpu" else concurrent_airfoils(resolution, device)
+    return airfoil_samples(rngs, resolution, device, concurrent=concurrent)
 
 
-def airfoils_at_once(resolution: int, device: torch.device) -> int:
+def concurrent_airfoils(resolution: int, device: torch.device) -> int:
     """The solver needs 1.5 times the memory of a dense float32 matrix for each pair of lines outwards."""
     lines, nodes = grid_shape(resolution)
     return batch_that_fits(device, 6 * (lines // 2 + 1) * (8 * nodes) ** 2, most=512)
@@ -131,13 +131,20 @@ def airfoils_at_once(resolution: int, device: torch.device) -> int:
 
 def airfoil_batch(resolution: int, device: torch.device) -> int:
     """On a GPU several times the number that is solved at once: a few flows of a batch take long."""
-    return airfoils_at_once(resolution, device) * (1 if device.type == "cpu" else 4)
+    return concurrent_airfoils(resolution, device) * (1 if device.type == "cpu" else 4)
 
 
 def airfoil_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
     require_resolution(resolution)
     grid = grid_shape(resolution)
-    return {"X": grid, "Y": grid, "Q": (len(CHANNELS), *grid), "theta": (CONTROLS,), "res": (), "draws": ()}
+    return {
+        "X": grid,
+        "Y": grid,
+        "Q": (len(CHANNELS), *grid),
+        "theta": (CONTROL_POINTS,),
+        "res": (),
+        "draws": (),
+    }
 
 
 generate_airfoil = DataGenerator(

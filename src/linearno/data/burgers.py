@@ -26,7 +26,7 @@ from linearno.data.field_data import FieldData
 from linearno.data.generation.generate import DataGenerator
 from linearno.data.object_npy import read_pickled
 from linearno.data.sample import FieldSpec
-from linearno.solvers.burgers import SMALLEST, burgers_sample, require_resolution
+from linearno.solvers.burgers import MIN_POINTS, burgers_sample, require_resolution
 
 RESOLUTION = 128  # points and times of the published files
 FIELD = "u"
@@ -47,9 +47,9 @@ def _open_published(path: Path, field: str, how: str) -> ndarray:
 
 
 def _require_points(array: StoredArray) -> None:
-    if array.shape[1] < SMALLEST:
+    if array.shape[1] < MIN_POINTS:
         raise UserError(
-            f"{array.path}: u has shape {array.shape}; expected (samples, n, n) with n from {SMALLEST}"
+            f"{array.path}: u has shape {array.shape}; expected (samples, n, n) with n from {MIN_POINTS}"
         )
 
 

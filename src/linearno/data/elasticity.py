@@ -24,7 +24,13 @@ from linearno.data.field_data import FieldData
 from linearno.data.generation.card import open_array
 from linearno.data.generation.generate import DataGenerator
 from linearno.data.sample import FieldSpec
-from linearno.solvers.unit_cell import EDGES, RADII, WAVES, elasticity_sample, gauss_point_count
+from linearno.solvers.unit_cell import (
+    EDGES,
+    FOURIER_MODES,
+    RADIUS_COUNT,
+    elasticity_sample,
+    gauss_point_count,
+)
 
 AXES = {"xy": ("points", "2"), "sigma": ("points",)}
 
@@ -91,7 +97,7 @@ def make_elasticity(rng: np.random.Generator, resolution: int) -> dict[str, ndar
 
 def elasticity_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
     points = gauss_point_count(resolution)
-    return {"xy": (points, 2), "sigma": (points,), "rr": (RADII,), "theta": (2 * WAVES,)}
+    return {"xy": (points, 2), "sigma": (points,), "rr": (RADIUS_COUNT,), "theta": (2 * FOURIER_MODES,)}
 
 
 generate_elasticity = DataGenerator(

@@ -130,7 +130,7 @@ generate_ns = DataGenerator(
     shapes=ns_shapes,
     make_batch=make_ns,
     batch_size=ns_batch,
-    schemes={name: scheme.words for name, scheme in SCHEMES.items()},
+    schemes={name: scheme.description for name, scheme in SCHEMES.items()},
 )
 
 

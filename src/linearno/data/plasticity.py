@@ -31,10 +31,10 @@ from linearno.solvers.forging import (
     FRAMES,
     PUBLISHED_NODES,
     SCHEMES,
-    mesh_of,
+    mesh_resolution,
+    node_rows,
     plasticity_samples,
     require_resolution,
-    rows_of,
 )
 
 CHANNELS = ("x", "y", "ux", "uy")  # deformed positions and displacements
@@ -44,9 +44,9 @@ REST_TOLERANCE = 1e-2  # mm, of positions minus displacements between frames
 
 def _require_rows(array: StoredArray) -> None:
     """Refuse elements that are not square."""
-    if array.field == "output" and array.shape[2] != rows_of(array.shape[1]):
+    if array.field == "output" and array.shape[2] != node_rows(array.shape[1]):
         raise UserError(
-            f"{array.path}: output has shape {array.shape}; expected {rows_of(array.shape[1])} rows for "
+            f"{array.path}: output has shape {array.shape}; expected {node_rows(array.shape[1])} rows for "
             f"{array.shape[1]} columns: (samples, columns, rows, frames, 4)"
         )
 
@@ -113,11 +113,11 @@ def plasticity_layout(
         inputs=(die,),
         outputs=tuple(names),
         units=dict.fromkeys((die, *names), "mm"),
-        grid=(columns, rows_of(columns)),
+        grid=(columns, node_rows(columns)),
         standardised=("inputs",),
         position_outputs=tuple(name for name in names if name[0] in "xy"),
     )
-    return SampleLayout(spec, unit_block(columns, rows_of(columns), scrambled=cfg.coords == "scrambled"))
+    return SampleLayout(spec, unit_block(columns, node_rows(columns), scrambled=cfg.coords == "scrambled"))
 
 
 def _read_output(stored: StoredSet, split: str) -> Float[Tensor, "S n m T 4"]:
@@ -160,16 +160,16 @@ def make_plasticity(
 def plasticity_batch(resolution: int, device: torch.device, *, scheme: str) -> int:
     """A step needs about 100 float64 values per element. On a GPU batches are large, because the samples of a
     batch that fold are solved again; on a CPU arrays of 12,000 numbers make the overhead of calls small."""
-    mesh = mesh_of(resolution, scheme)
-    nodes = mesh * rows_of(mesh)
+    mesh = mesh_resolution(resolution, scheme)
+    nodes = mesh * node_rows(mesh)
     if device.type == "cpu":
         return max(1, 12_000 // nodes)
-    return batch_that_fits(device, 100 * 8 * nodes, most=512 // SCHEMES[scheme].finer ** 2)
+    return batch_that_fits(device, 100 * 8 * nodes, most=512 // SCHEMES[scheme].refinement ** 2)
 
 
 def plasticity_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
     require_resolution(resolution)
-    grid = (resolution, rows_of(resolution))
+    grid = (resolution, node_rows(resolution))
     return {"input": grid[:1], "output": (*grid, FRAMES, len(CHANNELS)), "draws": ()}
 
 
@@ -189,7 +189,7 @@ generate_plasticity = DataGenerator(
     shapes=plasticity_shapes,
     make_batch=make_plasticity,
     batch_size=plasticity_batch,
-    schemes={name: scheme.words for name, scheme in SCHEMES.items()},
+    schemes={name: scheme.description for name, scheme in SCHEMES.items()},
 )
 
 LINEARNO = {"stem": "conv", "merge_layers": 2, "temperature": None, "time": True}
