@@ -105,7 +105,7 @@ def test_a_stopped_generation_goes_on_to_the_same_bytes(burgers, tmp_path, monke
     monkeypatch.setattr(module, "RECORD_SECONDS", 0)
     with pytest.raises(Stopped):
         fill(tmp_path / "cut", tick=stop_after(3))
-    with pytest.raises(UserError, match="stopped after 3 of 7 samples: repeat the command that began it"):
+    with pytest.raises(UserError, match="stopped after 3 of 7 samples; repeat the command that started it"):
         open_burgers(config(tmp_path / "cut"))
     assert fill(tmp_path / "cut") == [3, 1, 1, 1, 1]
     assert read_card(tmp_path / "cut", how="").files == read_card(burgers, how="").files

@@ -132,7 +132,7 @@ def test_other_settings_are_refused_in_a_finished_and_in_an_unfinished_folder(se
 
 @pytest.mark.parametrize("change", [{"equation": "u = other noise"}, {"solver": "another"}])
 def test_a_set_of_another_law_or_solver_is_neither_finished_nor_taken_for_this_one(serial, tmp_path, change):
-    complaint = r"^\S+ was made by another law or solver .*; remove the folder, or choose another --out$"
+    complaint = r"^\S+ was generated with another equation or solver; remove it, or choose another --out$"
     fill(tmp_path / "finished")
     with pytest.raises(KeyboardInterrupt):
         fill(tmp_path / "begun", generator=interrupted_after(3))
@@ -153,7 +153,7 @@ def test_the_words_of_a_scheme_are_part_of_the_solver(serial, tmp_path):
     fill(tmp_path, generator=generator)
     assert read_card(tmp_path, how="").solver == "none; of fourth order"
     assert fill(tmp_path, generator=generator) == []
-    with pytest.raises(UserError, match="was made by another law or solver"):
+    with pytest.raises(UserError, match="was generated with another equation or solver"):
         fill(tmp_path, generator=replace(generator, schemes={"rk4": "of fourth order in time"}))
 
 
@@ -163,7 +163,7 @@ def test_a_set_begun_before_laws_were_recorded_is_not_finished_by_one_that_may_b
     record = json.loads((tmp_path / "progress.json").read_text())
     old = {name: record[name] for name in ("plan", "done", "device")}
     (tmp_path / "progress.json").write_text(json.dumps(old))
-    with pytest.raises(UserError, match="was made by another law or solver"):
+    with pytest.raises(UserError, match="was generated with another equation or solver"):
         fill(tmp_path)
     assert describe_unfinished(tmp_path) == "its generation stopped after 3 of 6 samples"
 
@@ -178,7 +178,7 @@ def test_a_set_of_another_law_is_one_line_and_exit_code_2_and_is_still_well(made
     monkeypatch.setitem(DATASETS._entries, "darcy", changed)
     result = type_("generate", "darcy", *sizes)
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: {made} was made by another law or solver")
+    assert result.stderr.startswith(f"error: {made} was generated with another equation or solver")
     assert result.stderr.count("\n") == 1
     assert "all is well" in type_("verify", "darcy", "--root", made).output
 

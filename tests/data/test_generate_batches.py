@@ -75,7 +75,9 @@ def test_the_card_says_which_device_solved_and_a_set_is_not_begun_on_one_and_end
         fill(tmp_path, generator=interrupted_after(3))
     with monkeypatch.context() as patch:
         patch.setattr(module, "card_device", lambda device: "Some GPU")
-        with pytest.raises(UserError, match=r"was begun on cpu, and this is Some GPU: .* to rounding only"):
+        with pytest.raises(
+            UserError, match=r"was started on cpu, and this is Some GPU: .* differ by rounding"
+        ):
             fill(tmp_path)
     fill(tmp_path)
     assert read_card(tmp_path, how="").device == "cpu"

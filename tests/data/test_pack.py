@@ -193,7 +193,7 @@ def test_a_flipped_byte_is_detected(packed, tmp_path, position):
 
 def test_a_folder_and_other_hdf5_files_are_refused(packed, tmp_path):
     path, _ = packed
-    assert f"{tmp_path} is no packed set" in refused("data", "unpack", tmp_path, "--out", tmp_path / "set")
+    assert f"{tmp_path} is not a packed set" in refused("data", "unpack", tmp_path, "--out", tmp_path / "set")
     with h5py.File(path, "r+") as file:
         del file["test_coeff.npy"]
     assert_damaged(path, tmp_path / "set", "it holds no array 'test_coeff.npy'")

@@ -36,7 +36,7 @@ HALF = torch.bfloat16
 WORSE = {torch.float32: 2.0, HALF: 1.5 if torch.cuda.is_available() else 2.0}
 # The error of a few numbers is one sample of a distribution whose width is estimated from a few others: eight
 # widths leave one in 10⁴ beyond (Student's t, 8 degrees of freedom).
-FEW, WORSE_OF_FEW = 8, 8.0
+MAX_SERIAL_PLATES, WORSE_OF_FEW = 8, 8.0
 ORDERS = 4  # in which textbook sums are taken
 
 # B, N, H, D, M
@@ -103,7 +103,7 @@ def agrees(work, leaves, *, floor, draws=2):
         again = run(work, leaves, cotangent, how="kernel")
         assert all(torch.equal(ours, twice) for ours, twice in zip(fused, again, strict=True))  # to the bit
     ours, theirs = (torch.tensor(each).square().mean(dim=0).sqrt() for each in (pooled, expected))
-    few = torch.tensor([right.numel() <= FEW for right in true])
+    few = torch.tensor([right.numel() <= MAX_SERIAL_PLATES for right in true])
     bound = torch.where(few, WORSE_OF_FEW, WORSE[leaves[0].dtype]) * theirs.clamp(min=floor)
     assert (ours <= bound).all(), f"ours {ours.tolist()}, at most {bound.tolist()}"
 

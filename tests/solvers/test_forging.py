@@ -251,8 +251,8 @@ def test_a_block_that_bursts_is_named():
     [
         (torch.zeros(3), {}, r"expected heights \(samples, knots\) with 4 knots or more, got \(3,\)"),
         (BLUNT * torch.nan, {}, "expected a finite die"),
-        (BLUNT - 1, {}, r"begins at 14 mm, inside the block; expected 14.9 or more"),
-        (BLUNT, {"resolution": 12}, "resolution 12 does not fit; Plasticity needs nodes .* 11, 21"),
+        (BLUNT - 1, {}, r"starts at 14 mm, inside the block; expected 14.9 or more"),
+        (BLUNT, {"resolution": 12}, r"resolution 12 does not fit; expected 10 k \+ 1 nodes .* 11, 21"),
         (BLUNT, {"step": 0.9}, "expected 0 < step < 0.7"),
         (BLUNT, {"frames": 0}, "frames ≥ 1"),
         (BLUNT, {"travel": torch.inf}, "a finite travel ≥ 0"),

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from linearno.solvers.elasticity import gauss_points
-from linearno.solvers.perforated_plate import MAX_PULL_ANGLE, _average_at_nodes, pulled_cell
+from linearno.solvers.perforated_plate import MAX_PULL_ANGLE, _average_at_nodes, random_plate
 from linearno.solvers.unit_cell import TRACTION, UnitCell, layered_mesh
 
 
 @pytest.fixture(scope="module")
 def plates():
-    return [pulled_cell(np.random.default_rng(i), 8) for i in range(12)]
+    return [random_plate(np.random.default_rng(i), 8) for i in range(12)]
 
 
 def test_every_plate_has_a_mesh_of_its_own_that_fills_the_square_around_its_void(plates):
@@ -55,5 +55,5 @@ def test_a_stress_that_is_quadratic_reaches_the_nodes_as_it_is():
 
 
 def test_the_same_seed_gives_the_same_plate(plates):
-    again = pulled_cell(np.random.default_rng(3), 8)
+    again = random_plate(np.random.default_rng(3), 8)
     assert all(np.array_equal(one, other) for one, other in zip(again, plates[3], strict=True))

@@ -1,4 +1,4 @@
-"""Elasticity: from the shape of a body with a void to the stress in it, at scattered points."""
+"""Elasticity benchmark: predict the stress around a void at scattered points."""
 
 from pathlib import Path
 from typing import Literal
@@ -36,7 +36,7 @@ AXES = {"xy": ("points", "2"), "sigma": ("points",)}
 
 
 def _open_published(path: Path, field: str, how: str) -> ndarray:
-    """The array of a published file with its last axis, the samples, first."""
+    """Array of a published file with the axis of the samples moved from last to first."""
     values = open_array(path, how=how)
     expected = (gauss_point_count(EDGES), *map(int, AXES[field][1:]))
     if values.shape[:-1] != expected or values.dtype.kind != "f":

@@ -1,8 +1,7 @@
-"""Dictionaries of arrays that `np.save` pickled, read without running any code that the file names.
+"""Read dictionaries of arrays that `np.save` pickled, without running code from the file.
 
-Such a `.npy` file is a header ("one Python object"), then a pickle: a program that may call any function.
-Here it can name numpy's array and dtype only, and gets a class without behaviour in their place: numpy's own
-classes would accept a state that corrupts memory.
+Such a `.npy` file is a header followed by a pickle, which may call any function. Here only numpy's array and
+dtype are allowed, replaced by a passive class, because numpy's own classes accept states that corrupt memory.
 """
 
 import pickle
@@ -33,7 +32,7 @@ class _Pickled:
         self.state = state
 
     def array(self) -> ndarray:
-        """From numpy's states (version, shape, dtype, in Fortran order, bytes); (version, byte order, …)."""
+        """Array from numpy's pickled state (version, shape, dtype, Fortran order, bytes)."""
         _, shape, dtype, fortran_order, data = self.state
         code = dtype.state[1] + dtype.args[0]
         if code not in DTYPES:
@@ -49,7 +48,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_pickled(path: Path, names: tuple[str, ...], *, how: str) -> dict[str, ndarray]:
-    """The arrays called `names` of a dictionary that `np.save` wrote, with shape and dtype as in the file."""
+    """Read the arrays called `names` of a dictionary written by `np.save`."""
     require(path, how=how)
     try:
         with path.open("rb") as file:

@@ -201,6 +201,6 @@ def _require_heights(heights: Float64[ndarray, "..."]) -> None:
     half = (high - low) / 2
     if heights.shape != (CONTROL_POINTS,) or not (np.abs(heights) < half).all():
         raise UserError(
-            f"expected {CONTROL_POINTS} heights within ±{half:g}, half the height of the box (its edges must not "
-            f"cross), got {np.array2string(heights, precision=3)}"
+            f"expected {CONTROL_POINTS} heights within ±{half:g}, half the height of the box (its edges must "
+            f"not cross), got {np.array2string(heights, precision=3)}"
         )

@@ -25,7 +25,7 @@ MAX_PULL_ANGLE = 30.0  # degrees from upwards, to either side
 MAX_DRAWS = 20  # of a void, until the mesh motion succeeds
 
 
-class PulledCell(NamedTuple):
+class PerforatedPlate(NamedTuple):
     """Steel plate of 1 m with a void, clamped at the bottom, with a traction of 100 MPa at the top."""
 
     nodes: Nodes  # m
@@ -35,7 +35,7 @@ class PulledCell(NamedTuple):
     angle: float  # direction of the traction, degrees clockwise from upwards
 
 
-def pulled_cell(rng: np.random.Generator, edges: int) -> PulledCell:
+def random_plate(rng: np.random.Generator, edges: int) -> PerforatedPlate:
     """Random plate with 0.5 to 1.5 times `edges` quads on top."""
     mesh = layered_mesh(*_random_sizes(rng, edges))
     angle = rng.uniform(-MAX_PULL_ANGLE, MAX_PULL_ANGLE)
@@ -49,7 +49,7 @@ def pulled_cell(rng: np.random.Generator, edges: int) -> PulledCell:
             stress = _average_at_nodes(cell.body.stress(nodes, u), mesh.quads, len(nodes))
         except UserError:  # the mesh is too coarse for this void
             continue
-        return PulledCell(
+        return PerforatedPlate(
             nodes, _split_quads(mesh.quads), 1000 * u / YOUNG, von_mises(stress[None])[0], angle
         )
     raise UserError(
