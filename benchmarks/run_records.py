@@ -14,7 +14,7 @@ from linearno.recipes.gallery import GALLERY
 from linearno.run_config import RECIPES, RunConfig
 from linearno.run_folder import open_run
 
-PUBLISHED_ERRORS = {  # mean relative L2 error, Hu et al. (2026)
+PUBLISHED_ERRORS = {  # mean test errors, Hu et al. (2026)
     "darcy/linearno": 0.0050,
     "darcy/transolver": 0.0055,
     "ns/linearno": 0.0699,

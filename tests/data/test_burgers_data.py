@@ -199,7 +199,7 @@ def test_published_files_on_different_grids_are_told(published):
 def test_coordinates_with_space_and_time_exchanged_are_refused(published):
     x = np.load(published / FILES.published["train"], allow_pickle=True).item()["x"]
     change(published / FILES.published["train"], x=x[..., ::-1].copy())
-    with pytest.raises(UserError, match=r"train.npy: x does not hold \(x, t\)"):
+    with pytest.raises(UserError, match=r"train.npy: expected x to be \(x, t\)"):
         open_burgers(config(published))
     change(published / FILES.published["train"], x=x[:, :5])
     with pytest.raises(UserError, match=r"train.npy: x has shape \(4, 5, 10, 2\); expected \(4, 10, 10, 2\)"):
@@ -271,7 +271,7 @@ def test_a_file_that_would_run_a_command_is_refused_and_runs_nothing(published, 
         write_pickle(path, pickle.dumps(Runs(f"touch {trace}")))
     else:
         change(path, f=Runs(f"touch {trace}"))
-    with pytest.raises(UserError, match=r"train.npy asks for '\w+\.system', which is no part") as told:
+    with pytest.raises(UserError, match=r"train.npy refers to '\w+\.system', which is not part") as told:
         open_burgers(config(published))
     assert "\n" not in str(told.value)
     assert not trace.exists()

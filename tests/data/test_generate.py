@@ -126,7 +126,7 @@ def test_other_settings_are_refused_in_a_finished_and_in_an_unfinished_folder(se
         fill(tmp_path / "finished", **change)
     with pytest.raises(KeyboardInterrupt):
         fill(tmp_path / "begun", generator=interrupted_after(3))
-    with pytest.raises(UserError, match="begun with seed 0, resolution 5, train 4, test 2"):
+    with pytest.raises(UserError, match="started with seed 0, resolution 5, train 4, test 2"):
         fill(tmp_path / "begun", **change)
 
 
@@ -274,12 +274,12 @@ def test_a_disk_that_refuses_the_second_array_keeps_no_first_one(serial, tmp_pat
 
 def test_a_refused_command_removes_nothing_of_a_set_that_was_begun(serial, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_count", lambda *_: None)  # as if killed before the first record
+        patch.setattr(module, "_record_progress", lambda *_: None)  # as if killed before the first record
         patch.setattr(DataGenerator, "_finish", lambda *_: None)
         fill(tmp_path)
     before = sorted(path.name for path in tmp_path.iterdir())
     assert before == ["progress.json", "test_u.npy.part", "train_u.npy.part"]
-    with pytest.raises(UserError, match="begun with seed 0"):
+    with pytest.raises(UserError, match="started with seed 0"):
         fill(tmp_path, seed=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert fill(tmp_path) == [1] * 6

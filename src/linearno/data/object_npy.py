@@ -43,7 +43,7 @@ class _Pickled:
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> type[_Pickled]:
         if (module, name) not in ALLOWED:
-            raise UserError(f"asks for '{module}.{name}', which is no part of an array, and was not opened")
+            raise UserError(f"refers to '{module}.{name}', which is not part of an array, and was not opened")
         return _Pickled
 
 
@@ -59,7 +59,7 @@ def read_pickled(path: Path, names: tuple[str, ...], *, how: str) -> dict[str, n
     except UserError as error:
         raise UserError(f"{path} {error}; {how}") from None
     except MemoryError:  # damaged bytes may declare any length
-        problem = "asks for more memory than there is: it is damaged, or too large for this machine"
+        problem = "needs more memory than available: it is damaged, or too large for this machine"
         raise UserError(f"{path} {problem}; {how}") from None
     except Exception:  # damaged bytes raise anything, from EOFError to IndexError
         raise UserError(f"{path} is truncated or no dictionary that numpy saved; {how}") from None

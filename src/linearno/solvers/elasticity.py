@@ -39,8 +39,8 @@ class PlaneStress:
 
     def __init__(self, quads: Quads, fixed: Bool[ndarray, "N 2"], *, poisson: float):
         self.quads, self.fixed = quads, fixed
-        law = [[1, poisson, 0], [poisson, 1, 0], [0, 0, (1 - poisson) / 2]]
-        self._stiffness = np.array(law) / (1 - poisson**2)
+        matrix = [[1, poisson, 0], [poisson, 1, 0], [0, 0, (1 - poisson) / 2]]
+        self._stiffness = np.array(matrix) / (1 - poisson**2)
         self._dofs = (2 * quads[:, :, None] + [0, 1]).reshape(len(quads), -1)
         self._free = _bandwidth_order(quads, fixed)
         self._band_entries, self._band_positions, self._band = _band_layout(

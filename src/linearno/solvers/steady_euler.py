@@ -311,7 +311,7 @@ def require_grid(nodes: Nodes, cut: int) -> None:
     first = max(cut - 1, 0)
     crossed = torch.stack([crosses_itself(line) for line in nodes[:, first : nodes.shape[1] - first, 0]])
     folded = (quad_areas(nodes) <= 0).flatten(1).any(dim=1)
-    apart = (nodes[:, :cut, 0] != nodes[:, nodes.shape[1] - cut :, 0].flip(1)).flatten(1).any(dim=1)
+    unequal = (nodes[:, :cut, 0] != nodes[:, nodes.shape[1] - cut :, 0].flip(1)).flatten(1).any(dim=1)
     for wrong, message in (
         (~finite, "expected finite nodes, got NaN or infinity"),
         (
@@ -319,7 +319,7 @@ def require_grid(nodes: Nodes, cut: int) -> None:
             "the grid folds over itself; expected quads of positive area, J axis to the right of the I axis",
         ),
         (crossed, "the wall crosses itself; expected a body whose outline has no crossing"),
-        (apart, f"the first and last {cut} nodes of the first line are not the same points"),
+        (unequal, f"the first and last {cut} nodes of the first line are not the same points"),
     ):
         if wrong.any():
             raise SampleError(int(wrong.nonzero()[0]), message)

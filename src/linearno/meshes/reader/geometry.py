@@ -100,7 +100,7 @@ def boundary(mesh: Mesh) -> Surface:
     """Boundary of a volume or plane mesh; the mesh itself if it is a surface."""
     dimension = cell_dimension(mesh)
     if dimension < 2:
-        raise UserError("has no cells with an area or a volume, and so no surface of its own")
+        raise UserError("has no cells with an area or a volume, and so no boundary surface")
     grid = mesh.as_grid().copy(deep=False)
     grid.point_data["number"] = np.arange(len(mesh.points))  # VTK's indices are wrong for curved cells
     grid.cell_data["number"] = np.arange(mesh.cell_count)

@@ -75,7 +75,7 @@ def _append_sentinel(reader: Any, path: Path) -> None:
 
 
 def _stl_is_complete(path: Path) -> bool:
-    """Whether the length matches the number of triangles, or a last line exists; VTK accepts truncated files."""
+    """Whether the file is complete, by its length or its last line; VTK accepts truncated files."""
     content = path.read_bytes()
     triangles = int.from_bytes(content[80:84], "little")
     return len(content) == 84 + 50 * triangles or b"endsolid" in content[-200:]
