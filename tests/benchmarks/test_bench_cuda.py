@@ -11,7 +11,7 @@ from torch import nn
 
 from benchmarks.attention import AttentionShape, bench_attention
 from benchmarks.step import StepCase, bench_step, our_step, plain_step
-from benchmarks.timing import TimingSettings, measure_ceilings
+from benchmarks.timing import TimingSettings, capture_graph, measure_ceilings
 from linearno.core.device import set_matmul_precision
 from linearno.data import FieldSpec
 from linearno.models import MODELS

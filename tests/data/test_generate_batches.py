@@ -60,7 +60,7 @@ def test_in_a_batch_the_sample_that_cannot_be_made_is_named(serial, tmp_path):
     for generator, complaint in (
         (fails(SampleError(3, "did not converge")), "^test sample 0: did not converge"),
         (fails(UserError("no room")), "^train sample 0 to test sample 0: no room"),
-        (fails(torch.OutOfMemoryError()), "no memory for a batch of 4"),
+        (fails(torch.OutOfMemoryError()), "too little memory for a batch of 4"),
         (in_batches(4, broken), "^train sample 2: the solver gave NaN or infinite values for sol"),
     ):
         with pytest.raises(UserError, match=complaint):

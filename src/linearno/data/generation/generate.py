@@ -312,8 +312,8 @@ def _solve_batch(make: MakeBatch, root: Path, plan: Plan, device: torch.device, 
         raise _Unsolvable(f"{_name_samples(batch)}: {error}") from None
     except torch.OutOfMemoryError:
         raise UserError(
-            f"{_name_samples(batch)}: {device_name(device)} has no memory for a batch of {len(batch)}; "
-            "wait until other programs free it, or use --device cpu"
+            f"{_name_samples(batch)}: {device_name(device)} has too little memory for a batch of "
+            f"{len(batch)}; wait until other programs free it, or use --device cpu"
         ) from None
     for name, stack in fields.items():
         for job, values in zip(batch, stack, strict=True):
