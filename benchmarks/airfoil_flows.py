@@ -1,4 +1,4 @@
-"""Statistics of generated airfoil flows beside those reported of the published ones."""
+"""Compare statistics of generated airfoil flows with those reported for the published files."""
 
 from typing import Annotated
 
@@ -15,8 +15,8 @@ from linearno.reproduce.records import new_record
 from linearno.solvers.airfoil import MACH, airfoil_samples
 from linearno.solvers.euler import GAMMA
 
-FAR = 20.0  # chords from the leading edge
-# from notes on the published files, github.com/duasob/omni_hc, docs/benchmarks/airfoil.md; None: unknown
+FAR_FIELD_RADIUS = 20.0  # chords from the leading edge
+# github.com/duasob/omni_hc, docs/benchmarks/airfoil.md; None: unknown
 PUBLISHED = {
     "share of supersonic nodes": "about 0.05",
     "largest Mach number": None,
@@ -30,27 +30,27 @@ PUBLISHED = {
 
 
 def airfoil_flows(
-    airfoils: Annotated[int, typer.Option(min=1, help="random airfoils")] = 20,
+    airfoils: Annotated[int, typer.Option(min=1, help="number of random airfoils")] = 20,
     resolution: Annotated[int, typer.Option(min=1, help="nodes along the C-grid")] = 221,
     device: DeviceOption = "cpu",
     seed: SeedOption = 0,
     out: OutOption = None,
 ) -> None:
-    """Compare random airfoil flows with what is known of the published ones.
+    """Compare statistics of random airfoil flows with those reported for the published flows.
 
     Example:
 
       python -m benchmarks airfoil-flows --airfoils 20 --device cuda --out results
     """
-    where, found = resolve_device(device), []
+    target, statistics_of_flows = resolve_device(device), []
     for index in range(airfoils):
-        flow = airfoil_samples([numpy_generator(seed, index)], resolution, where)
-        found.append(statistics(flow["X"][0], flow["Y"][0], flow["Q"][0]))
-        console.print(f"airfoil {index}: {100 * found[-1][0]:.1f} % of the nodes supersonic")
-    values = np.array(found)
+        flow = airfoil_samples([numpy_generator(seed, index)], resolution, target)
+        statistics_of_flows.append(statistics(flow["X"][0], flow["Y"][0], flow["Q"][0]))
+        console.print(f"airfoil {index}: {100 * statistics_of_flows[-1][0]:.1f} % of the nodes supersonic")
+    values = np.array(statistics_of_flows)
     rows = [
-        {"what": what, "published": published, "mean": mean, "least": least, "most": most}
-        for (what, published), mean, least, most in zip(
+        {"what": name, "published": published, "mean": mean, "least": smallest, "most": largest}
+        for (name, published), mean, smallest, largest in zip(
             PUBLISHED.items(), values.mean(0), values.min(0), values.max(0), strict=True
         )
     ]
@@ -62,7 +62,7 @@ def airfoil_flows(
         "solver/airfoil_flows",
         rows[0]["mean"],
         "of the nodes supersonic",
-        device=where,
+        device=target,
         seed=seed,
         details={"airfoils": airfoils, "resolution": resolution, "rows": rows},
     )
@@ -72,20 +72,26 @@ def airfoil_flows(
 def statistics(
     x: Float[ndarray, "I J"], y: Float[ndarray, "I J"], q: Float[ndarray, "5 I J"]
 ) -> tuple[float, ...]:
-    """The statistics of one flow, in the order of `PUBLISHED`."""
+    """Statistics of one flow, in the order of `PUBLISHED`.
+
+    Args:
+        x: x of the nodes.
+        y: y of the nodes.
+        q: density, velocity, pressure and Mach number at the nodes.
+    """
     density, u, v, pressure, mach = q
-    along = np.stack([np.gradient(x[:, 0]), np.gradient(y[:, 0])])
-    tx, ty = along / np.linalg.norm(along, axis=0)
-    through = np.abs(v[:, 0] * tx - u[:, 0] * ty)
-    far = np.hypot(x, y) > FAR
+    tangents = np.stack([np.gradient(x[:, 0]), np.gradient(y[:, 0])])
+    tx, ty = tangents / np.linalg.norm(tangents, axis=0)
+    normal_velocity = np.abs(v[:, 0] * tx - u[:, 0] * ty)
+    far = np.hypot(x, y) > FAR_FIELD_RADIUS
     return (
         float((mach > 1).mean()),
         float(mach.max()),
         float((pressure / density**GAMMA).std()),
-        float(through.mean()),
-        float(np.quantile(through, 0.99)),
+        float(normal_velocity.mean()),
+        float(np.quantile(normal_velocity, 0.99)),
         *(
-            float(np.abs(field[far] - at_rest).mean())
-            for field, at_rest in ((density, 1), (pressure, 1), (u, MACH * GAMMA**0.5))
+            float(np.abs(field[far] - free_stream).mean())
+            for field, free_stream in ((density, 1), (pressure, 1), (u, MACH * GAMMA**0.5))
         ),
     )

@@ -1,4 +1,4 @@
-"""One attention layer, forward and backward: ours beside others, in one process, on the same inputs.
+"""Time one attention layer, forward and backward, against other implementations on the same inputs.
 
 Axes: B batch, N points, H heads, D head width, M slices.
 """
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.plain_model import plain_attention
-from benchmarks.timing import Candidate, Ceilings, Effort, Results, compete, graphed
+from benchmarks.timing import Candidate, Ceilings, Results, TimingSettings, capture_graph, time_candidates
 from linearno.core.device import Precision, autocast, set_matmul_precision
 from linearno.core.provenance import package_version, versions
 from linearno.ops import linear_attention
@@ -24,6 +24,8 @@ OURS = "linearno"
 
 @dataclass(frozen=True)
 class AttentionShape:
+    """Sizes B, N, H, D and M of one attention layer."""
+
     batch: int
     points: int
     heads: int
@@ -42,15 +44,15 @@ SHAPES = {
 }
 
 
-class Question(NamedTuple):
-    """What all candidates are given. Weights stay in float32, as a training keeps them."""
+class AttentionInputs(NamedTuple):
+    """Inputs of every candidate. Weights are float32, as in training."""
 
     x: Tensor  # B N H D
     w_query: Tensor  # D M
-    w_key: Tensor
+    w_key: Tensor  # D M
     w_value: Tensor  # D D
     scale_query: Tensor  # H
-    scale_key: Tensor
+    scale_key: Tensor  # H
 
 
 def bench_attention(
@@ -60,69 +62,81 @@ def bench_attention(
     precisions: Sequence[Precision],
     *,
     compiled: bool,
-    effort: Effort | None = None,
+    settings: TimingSettings | None = None,
     ceilings: Ceilings | None = None,
 ) -> Record:
-    """Time every candidate at `shape`; the record's value is ours in the first precision, in ms.
+    """Time every candidate at `shape`; the record's value is the time of linearno in ms.
 
-    On CUDA ours and the write-ups run a second time as a replayed graph, and the graph of ours is the value
-    where it can be captured. `compiled` adds the write-up through torch.compile.
+    On CUDA each candidate runs eagerly and as a CUDA graph; the value is the graph's time if capture works.
+
+    Args:
+        name: last part of the record's id.
+        shape: sizes of the layer.
+        device: device that computes.
+        precisions: precisions to time; the record's value belongs to the first one.
+        compiled: also time the plain implementation with torch.compile.
+        settings: warm-up calls, rounds and repeats; chosen for the device by default.
+        ceilings: measured limits of the device, to report the fraction reached.
     """
-    torch.compiler.reset()  # a process that compiles many shapes would else fall back to eager in silence
-    entries: dict[str, Callable[[], Candidate]] = {}
+    torch.compiler.reset()  # without it, torch.compile silently runs eagerly after a few shapes
+    builders: dict[str, Callable[[], Candidate]] = {}
     for precision in precisions:
-        entries |= _entries(shape, device, precision, compiled=compiled)
+        builders |= _candidate_builders(shape, device, precision, compiled=compiled)
     eager, graph = (candidate_name(OURS, precisions[0], graph=graph) for graph in (False, True))
-    results = compete(entries, device, effort, required=eager)
+    results = time_candidates(builders, device, settings, required=eager)
     ours = graph if graph in results.times else eager
     value = results.times[ours].median
     details = {
         "shape": asdict(shape),
         "ours": ours,
-        "largest_relative_difference": {p: disagreement(shape, device, p) for p in precisions},
-        **results.facts(),
-        **of_ceilings(_cost(shape, precisions[0]), value, precisions[0], ceilings),
+        "largest_relative_difference": {p: relative_difference(shape, device, p) for p in precisions},
+        **results.as_dict(),
+        **ceiling_fractions(_minimum_cost(shape, precisions[0]), value, precisions[0], ceilings),
     }
     return new_record(
         f"bench/attention/{name}",
         value,
         "ms",
         device=device,
-        against=others(results),
+        against=peer_medians(results),
         versions=versions() | _peer_version(),
         details=details,
     )
 
 
-def candidate_name(who: str, precision: Precision, *, compiled: bool = False, graph: bool = False) -> str:
-    return ", ".join([who, precision, *["compiled"] * compiled, *["graph"] * graph])
+def candidate_name(
+    implementation: str, precision: Precision, *, compiled: bool = False, graph: bool = False
+) -> str:
+    """Name of a candidate in records, such as "plain, bf16, compiled, graph"."""
+    return ", ".join([implementation, precision, *["compiled"] * compiled, *["graph"] * graph])
 
 
-def others(results: Results) -> dict[str, float]:
-    """The medians of those that are not ours."""
+def peer_medians(results: Results) -> dict[str, float]:
+    """Median times of all candidates other than linearno, in ms."""
     return {name: timing.median for name, timing in results.times.items() if not name.startswith(OURS)}
 
 
-def of_ceilings(
+def ceiling_fractions(
     cost: tuple[float, float | None], milliseconds: float, precision: Precision, ceilings: Ceilings | None
 ) -> dict[str, Any]:
-    """Which part of the device's measured ceilings a time means, for a cost in FLOPs and in bytes."""
+    """Fractions of the device's measured FLOP/s and bandwidth reached by work of `cost` (FLOPs, bytes)."""
     if ceilings is None or precision not in ceilings.tflops:
         return {}
-    flops, moved = cost
-    part = {"arithmetic": flops / (1e9 * milliseconds * ceilings.tflops[precision])}
-    if moved is not None:
-        part["memory"] = moved / (1e6 * milliseconds * ceilings.copy_gb)
-    return {"ceilings": ceilings.facts(), "of_ceiling": part}
+    flops, bytes_moved = cost
+    fractions = {"arithmetic": flops / (1e9 * milliseconds * ceilings.tflops[precision])}
+    if bytes_moved is not None:
+        fractions["memory"] = bytes_moved / (1e6 * milliseconds * ceilings.copy_gb)
+    return {"ceilings": ceilings.as_dict(), "of_ceiling": fractions}
 
 
-def _cost(shape: AttentionShape, precision: Precision) -> tuple[float, float]:
-    """The least work: four products forward, eight backward; x, out and their gradients moved once."""
-    rows = shape.batch * shape.points * shape.heads * shape.head_width
-    return 24.0 * rows * shape.slices, 4.0 * rows * (2 if precision == "bf16" else 4)
+def _minimum_cost(shape: AttentionShape, precision: Precision) -> tuple[float, float]:
+    """FLOPs of 4 products forward and 8 backward; bytes to move x, the output and their gradients once."""
+    values = shape.batch * shape.points * shape.heads * shape.head_width
+    return 24.0 * values * shape.slices, 4.0 * values * (2 if precision == "bf16" else 4)
 
 
-def question(shape: AttentionShape, device: torch.device, precision: Precision) -> Question:
+def attention_inputs(shape: AttentionShape, device: torch.device, precision: Precision) -> AttentionInputs:
+    """Random inputs and weights that require gradients."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*size: int) -> Tensor:
@@ -133,11 +147,11 @@ def question(shape: AttentionShape, device: torch.device, precision: Precision) 
     weights = [draw(width, size) / width**0.5 for size in (shape.slices, shape.slices, width)]
     scales = [torch.full((shape.heads,), 2.0, device=device) for _ in range(2)]  # 1/τ at τ = 0.5
     x = x.bfloat16() if precision == "bf16" else x
-    return Question(*(tensor.requires_grad_() for tensor in (x, *weights, *scales)))
+    return AttentionInputs(*(tensor.requires_grad_() for tensor in (x, *weights, *scales)))
 
 
-def our_attention(q: Question) -> Tensor:
-    """The value projection acts on M slices instead of N points: the same result, since it is linear."""
+def our_attention(q: AttentionInputs) -> Tensor:
+    """linearno's attention; the value projection is linear, so it acts on M slices instead of N points."""
     return linear_attention(
         q.x,
         q.w_query,
@@ -148,56 +162,55 @@ def our_attention(q: Question) -> Tensor:
     )
 
 
-def disagreement(shape: AttentionShape, device: torch.device, precision: Precision) -> float:
-    """The largest difference between ours and the write-up, relative to the largest value."""
-    asked = question(shape, device, precision)
+def relative_difference(shape: AttentionShape, device: torch.device, precision: Precision) -> float:
+    """Largest difference of linearno and the plain implementation, relative to the largest value."""
+    inputs = attention_inputs(shape, device, precision)
     with torch.no_grad(), autocast(precision, device):
-        ours, plain = our_attention(asked).float(), plain_attention(*asked).float()
+        ours, plain = our_attention(inputs).float(), plain_attention(*inputs).float()
     return ((ours - plain).abs().max() / plain.abs().max()).item()
 
 
-def _entries(
+def _candidate_builders(
     shape: AttentionShape, device: torch.device, precision: Precision, *, compiled: bool
 ) -> Iterator[tuple[str, Callable[[], Candidate]]]:
     """Name and builder of each candidate in one precision."""
-    asked = question(shape, device, precision)
+    inputs = attention_inputs(shape, device, precision)
     compile_plain = cache(lambda: torch.compile(plain_attention, dynamic=False))
-    kinds: list[tuple[str, bool, Callable[[], Callable[[Question], Tensor]]]] = [
+    implementations: list[tuple[str, bool, Callable[[], Callable[[AttentionInputs], Tensor]]]] = [
         (OURS, False, lambda: our_attention),
         ("plain", False, lambda: lambda q: plain_attention(*q)),
     ]
     if compiled:
-        kinds.append(("plain", True, lambda: lambda q: compile_plain()(*q)))
-    kinds.append(("PhysicsNeMo", False, partial(physicsnemo_attention, shape, device)))
-    for who, through_compiler, make in kinds:
+        implementations.append(("plain", True, lambda: lambda q: compile_plain()(*q)))
+    implementations.append(("PhysicsNeMo", False, partial(physicsnemo_attention, shape, device)))
+    for implementation, is_compiled, make in implementations:
         for graph in (False, True) if device.type == "cuda" else (False,):
-            name = candidate_name(who, precision, compiled=through_compiler, graph=graph)
-            yield name, partial(_candidate, make, asked, device, precision, graph)
+            name = candidate_name(implementation, precision, compiled=is_compiled, graph=graph)
+            yield name, partial(_candidate, make, inputs, device, precision, graph)
 
 
 def _candidate(
-    make: Callable[[], Callable[[Question], Tensor]],
-    asked: Question,
+    make: Callable[[], Callable[[AttentionInputs], Tensor]],
+    inputs: AttentionInputs,
     device: torch.device,
     precision: Precision,
     graph: bool,
 ) -> Candidate:
-    set_matmul_precision(precision)  # a graph is captured here and now
-    attend, cotangent = make(), torch.ones_like(asked.x)
+    set_matmul_precision(precision)  # capture below uses the current setting
+    attend, cotangent = make(), torch.ones_like(inputs.x)
 
     def work() -> None:
         with autocast(precision, device):
-            out = attend(asked)
-        torch.autograd.grad(out, asked, cotangent.to(out.dtype), allow_unused=True)
+            out = attend(inputs)
+        torch.autograd.grad(out, inputs, cotangent.to(out.dtype), allow_unused=True)
 
-    return Candidate(graphed(work, device) if graph else work, precision, replay=graph)
+    return Candidate(capture_graph(work, device) if graph else work, precision, replay=graph)
 
 
-def physicsnemo_attention(shape: AttentionShape, device: torch.device) -> Callable[[Question], Tensor]:
-    """The slicing, slice attention and unslicing of PhysicsNeMo's Transolver layer, on the same features.
+def physicsnemo_attention(shape: AttentionShape, device: torch.device) -> Callable[[AttentionInputs], Tensor]:
+    """PhysicsNeMo's Transolver attention (slice, attend, unslice) without input and output projections.
 
-    Its input and output projections are left out, as ours are. It is another layer than LinearNO's: one
-    softmax where LinearNO has two, and attention among the slices.
+    A different layer than LinearNO's: one softmax instead of two, and attention among the slices.
     """
     layer = _physicsnemo().PhysicsAttentionIrregularMesh(
         dim=shape.heads * shape.head_width,
@@ -212,7 +225,7 @@ def physicsnemo_attention(shape: AttentionShape, device: torch.device) -> Callab
 
 
 def _physicsnemo() -> Any:
-    """Where PhysicsNeMo keeps that layer: from version 2 on, and before."""
+    """Import the module of PhysicsNeMo's attention layer: its path from version 2, then the earlier one."""
     for name in (
         "physicsnemo.nn.module.physics_attention",
         "physicsnemo.models.transolver.Physics_Attention",
@@ -226,5 +239,5 @@ def _physicsnemo() -> Any:
 
 
 def _peer_version() -> dict[str, str]:
-    found = package_version("nvidia-physicsnemo")
-    return {"physicsnemo": found} if found else {}
+    version = package_version("nvidia-physicsnemo")
+    return {"physicsnemo": version} if version else {}

@@ -1,4 +1,4 @@
-"""Table 3 of the paper and its appendix: parameters and cost of LinearNO and Transolver on six benchmarks."""
+"""Parameters and cost of LinearNO and Transolver on six benchmarks: Table 3 and appendix of the paper."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from linearno.nn.protocol import Streamable
 
 @dataclass(frozen=True)
 class Cost:
-    """One cell of the table: counted here, and as the paper prints it (millions, billions)."""
+    """Counted cost of a model on a benchmark, and the paper's figures (parameters in 10⁶, MACs in 10⁹)."""
 
     params: int
     macs_paper_convention: int
@@ -23,11 +23,11 @@ class Cost:
 
     @property
     def reproduces(self) -> bool:
-        """Both figures round to the printed ones."""
-        counted = round(self.params / 1e6, 2), round(self.macs_paper_convention / 1e9, 2)
-        return counted == (self.paper_params, self.paper_macs)
+        """Whether both counts round to the paper's figures."""
+        rounded = round(self.params / 1e6, 2), round(self.macs_paper_convention / 1e9, 2)
+        return rounded == (self.paper_params, self.paper_macs)
 
-    def counted(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         return {
             "params": self.params,
             "macs_paper_convention": self.macs_paper_convention,
@@ -36,7 +36,7 @@ class Cost:
 
 
 def efficiency() -> dict[str, dict[str, Cost]]:
-    """benchmark → model → cost. Models are built without memory, their parameters counted one by one."""
+    """Costs by benchmark and model. Models are built on the meta device."""
     return {
         benchmark: {model: cost(model, published) for model in published.settings}
         for benchmark, published in BENCHMARKS.items()
@@ -52,13 +52,13 @@ def cost(name: str, published: Published) -> Cost:
 
 
 def macs_paper_convention(model: str, s: Shape) -> int:
-    """What the paper's tables call FLOPs: thop's total, which leaves out the products of the attention.
+    """The paper's FLOPs: the total of the tool thop, which omits the products of attention.
 
-    thop counts four operations for each value of a layer norm, and 3m − 1 for each row of m of a softmax
-    module, which only Transolver has.
+    thop counts 4 operations per value of a layer norm, and 3m − 1 per row of length m of a softmax module,
+    which only Transolver uses.
     """
     if model not in ("linearno", "transolver"):
-        raise UserError(f"the paper prints no cost of {model!r}")
+        raise UserError(f"the paper has no cost of {model!r}; choose linearno or transolver")
     norms = 4 * s.points * s.width * (2 * s.depth + 1)
     rows = s.depth * s.heads * (s.points + s.slices) if model == "transolver" else 0
     return linear_macs(s) + norms + rows * (3 * s.slices - 1)
@@ -66,6 +66,6 @@ def macs_paper_convention(model: str, s: Shape) -> int:
 
 def build(name: str, published: Published) -> Streamable:
     sizes = {"coords": published.coords, "inputs": published.inputs, "outputs": published.outputs}
-    built = MODELS[name].cls(**sizes, **published.settings[name])
-    assert isinstance(built, Streamable)
-    return built
+    model = MODELS[name].cls(**sizes, **published.settings[name])
+    assert isinstance(model, Streamable)
+    return model

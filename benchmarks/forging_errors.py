@@ -1,4 +1,4 @@
-"""The error of a run on Plasticity: how far blocks slide, and the rest."""
+"""Split the error of a run on Plasticity into rigid sliding of the blocks and the remainder."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from linearno.metrics import relative_l2
 from linearno.reproduce.records import new_record
 from linearno.reproduce.run_records import data_identity, run_id
 from linearno.run_folder import open_run
-from linearno.solvers.forging import DIE_LOWEST, DURATION, FRAMES, INTERVAL, TOP, TRAVEL
+from linearno.solvers.forging import DIE_LOWEST, DIE_TRAVEL, DURATION, FRAMES, INTERVAL, TOP
 from linearno.training.history import read_history
 
 
@@ -27,44 +27,49 @@ def forging_errors(
     id: Annotated[str | None, typer.Option(help="id of the record; study/slide/RECIPE by default")] = None,
     out: OutOption = None,
 ) -> None:
-    """Split the error of a run on Plasticity into the slide of the blocks and the rest.
+    """Split the error of a run on Plasticity into rigid sliding of the blocks and the remainder.
 
-    A block slides by the mean of its displacements along the plane, one number per frame.
+    The slide of a block in a frame is the mean displacement of its points along the plane.
 
     Example:
 
       python -m benchmarks forging-errors runs/plasticity-linearno --out results
     """
-    config, where = override(open_run(run), set_ or []), resolve_device(device)
+    config, target = override(open_run(run), set_ or []), resolve_device(device)
     splits = open_splits(config.data)
     predictions = load(run, device).predict_data(splits.test, batch=1)
     truth = splits.test.targets
     errors = relative_l2(predictions, truth)
-    difference, moved = (part.unflatten(-1, (-1, len(CHANNELS))) for part in (predictions - truth, truth))
-    slid, slid_apart = (part[..., 2].mean(dim=1) for part in (moved, difference))  # S T
-    share = (len(truth[0]) * slid_apart.square().sum() / difference[..., 2:].square().sum()).item()
+    difference, displacement = (
+        part.unflatten(-1, (-1, len(CHANNELS))) for part in (predictions - truth, truth)
+    )
+    slide, slide_error = (part[..., 2].mean(dim=1) for part in (displacement, difference))  # S T
+    share = (len(truth[0]) * slide_error.square().sum() / difference[..., 2:].square().sum()).item()
     die = splits.test.inputs
     assert die is not None
-    depth = TRAVEL * (FRAMES - 1) * INTERVAL / DURATION - (DIE_LOWEST - TOP)  # of its tip in the last frame
-    touches = (die < die.amin(dim=1, keepdim=True) + depth).double().mean(dim=(1, 2))
+    depth = DIE_TRAVEL * (FRAMES - 1) * INTERVAL / DURATION - (
+        DIE_LOWEST - TOP
+    )  # of the die's tip in the last frame
+    contact_share = (die < die.amin(dim=1, keepdim=True) + depth).double().mean(dim=(1, 2))
     details = {
         "samples": len(truth),
         "relative_l2": {"mean": errors.mean().item(), "max": errors.max().item()},
         "training_loss": read_history(run / "history.jsonl")[-1].loss,
-        "slide": slid.abs().mean(dim=0).tolist(),
-        "slide_apart": slid_apart.abs().mean(dim=0).tolist(),
-        "with_the_part_of_the_die_that_touches": float(np.corrcoef(touches, errors.log())[0, 1]),
+        "slide": slide.abs().mean(dim=0).tolist(),
+        "slide_apart": slide_error.abs().mean(dim=0).tolist(),
+        "with_the_part_of_the_die_that_touches": float(np.corrcoef(contact_share, errors.log())[0, 1]),
     }
-    console.print(f"{share:.0%} of the squared error in displacements is that of the slide")
+    console.print(f"{share:.0%} of the squared error in displacements is an error of the slide")
     for frame in (5, 10, 15, 19):
         console.print(
-            f"frame {frame}: {slid.abs().mean(0)[frame]:.4f} mm, {slid_apart.abs().mean(0)[frame]:.4f} off"
+            f"frame {frame}: slide {slide.abs().mean(0)[frame]:.4f} mm, "
+            f"error {slide_error.abs().mean(0)[frame]:.4f} mm"
         )
     record = new_record(
         id or run_id(config).replace("train/", "study/slide/"),
         share,
         "of the squared error",
-        device=where,
+        device=target,
         recipe=config.recipe,
         epochs=config.training.epochs,
         seed=config.seed,

@@ -1,4 +1,4 @@
-"""Time to generate a benchmark's whole set, including writing it."""
+"""Time the generation of a complete data set, including writing."""
 
 import tempfile
 import time
@@ -20,20 +20,24 @@ def generation(
     name: Annotated[
         str, typer.Argument(help="a benchmark with a solver", autocompletion=lambda: list(DATASETS))
     ],
-    workers: Annotated[int, typer.Option(min=1, help="processes on a CPU")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="number of processes on a CPU")] = 2,
     device: DeviceOption = "cpu",
-    train: Annotated[int | None, typer.Option(min=1, help="samples; as published by default")] = None,
-    test: Annotated[int | None, typer.Option(min=1, help="samples; as published by default")] = None,
+    train: Annotated[
+        int | None, typer.Option(min=1, help="training samples; as published by default")
+    ] = None,
+    test: Annotated[int | None, typer.Option(min=1, help="test samples; as published by default")] = None,
     resolution: Annotated[int | None, typer.Option(min=1, help="as published by default")] = None,
-    scheme: Annotated[str | None, typer.Option(help="of the solver; the usual one by default")] = None,
-    keep: Annotated[Path | None, typer.Option(help="empty folder for the set; deleted by default")] = None,
+    scheme: Annotated[str | None, typer.Option(help="scheme of the solver; its default if not given")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="empty folder to keep the set in; by default the set is deleted")
+    ] = None,
     id: Annotated[
         str | None,
-        typer.Option(help="of the record; generate/NAME by default, generate/NAME_device on a GPU"),
+        typer.Option(help="id of the record; generate/NAME by default, generate/NAME_device on a GPU"),
     ] = None,
     out: OutOption = None,
 ) -> None:
-    """Time the generation of a benchmark's whole set.
+    """Time the generation of a complete data set.
 
     Example:
 
@@ -41,27 +45,29 @@ def generation(
     """
     with user_errors():
         if keep and keep.exists() and any(keep.iterdir()):
-            raise UserError(f"{keep} is not empty: a set is timed as a whole; remove it or keep elsewhere")
+            raise UserError(
+                f"--keep {keep} is not empty; give an empty folder, so that the whole set is timed"
+            )
         benchmark = DATASETS[name]
         if benchmark.generate is None:
             raise UserError(f"{name} has no solver")
-        given = {split: count for split, count in (("train", train), ("test", test)) if count}
+        sizes = {split: count for split, count in (("train", train), ("test", test)) if count}
         settings: dict[str, Any] = {
-            "sizes": benchmark.config.make({}).sizes | given,
+            "sizes": benchmark.config.make({}).sizes | sizes,
             "resolution": resolution or benchmark.resolution,
             "seed": 0,
             "workers": workers,
             "device": device,
             "scheme": scheme,
         }
-        samples, began = sum(settings["sizes"].values()), time.perf_counter()
+        samples, start = sum(settings["sizes"].values()), time.perf_counter()
         with tempfile.TemporaryDirectory(dir=".") as temporary, progress_bar(name, samples) as advance:
             folder = keep or Path(temporary)
             benchmark.generate(folder, **settings, tick=advance)
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - start
             card = read_json(folder / "card.json", how="")
-        how = f"{workers} workers" if device == "cpu" else card["device"]
-        console.print(f"{samples} samples in {seconds:.1f} s with {how}: {samples / seconds:.1f}/s")
+        processor = f"{workers} workers" if device == "cpu" else card["device"]
+        console.print(f"{samples} samples in {seconds:.1f} s with {processor}: {samples / seconds:.1f}/s")
         record = new_record(
             id or f"generate/{name}" + ("" if device == "cpu" else "_device"),
             seconds,

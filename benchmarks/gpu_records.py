@@ -14,12 +14,12 @@ from linearno.core.errors import UserError, did_you_mean
 
 LINEARNO, BENCHMARKS = ([sys.executable, "-m", name] for name in ("linearno", "benchmarks"))
 EXIT_OUT_OF_TIME = 75
-GENERATED = {
+GENERATION_OPTIONS = {
     "airfoil": [],
     "ns": [],
-    "plasticity": ["--train", "907", "--scheme", "fine"],
-}  # 987 with the test's
-TRAINED = {
+    "plasticity": ["--train", "907", "--scheme", "fine"],  # 987 samples with the test split
+}
+TRAINING_CHANGES = {  # recipe or record name: changed settings
     "burgers1/linearno": ["training.epochs=100"],
     "burgers20/linearno": [],
     "darcy/linearno": [],
@@ -29,17 +29,17 @@ TRAINED = {
     "pipe/linearno": [],
     "airfoil/linearno": [],
     "ns/linearno": ["training.epochs=100"],
-    "ns/transolver": ["training.epochs=100", "training.clip=1", "seed=1"],  # unclipped, its loss collapses
+    "ns/transolver": ["training.epochs=100", "training.clip=1", "seed=1"],  # diverges without clipping
     "plasticity/linearno": ["training.epochs=108"],
     "plasticity/linearno-mended": ["training.epochs=108", "data.coords=aligned", "data.die=aligned"],
 }
-RECIPES = {"plasticity/linearno-mended": "plasticity/linearno"}  # of records with another name
-STEPS = ("airfoil", "darcy", "elasticity", "million", "ns", "pipe")
-COMPILED_SHAPE = "darcy"  # also timed beside torch.compile, which takes minutes
-KNOWN = (
-    [f"generate/{name}" for name in GENERATED]
-    + [f"train/{recipe}" for recipe in TRAINED]
-    + [f"bench/step/{shape}" for shape in STEPS]
+RECIPE_OF_RECORD = {"plasticity/linearno-mended": "plasticity/linearno"}  # if the names differ
+STEP_SHAPES = ("airfoil", "darcy", "elasticity", "million", "ns", "pipe")
+COMPILED_SHAPE = "darcy"  # only shape timed with torch.compile, which takes minutes
+RECORD_IDS = (
+    [f"generate/{name}" for name in GENERATION_OPTIONS]
+    + [f"train/{recipe}" for recipe in TRAINING_CHANGES]
+    + [f"bench/step/{shape}" for shape in STEP_SHAPES]
 )
 
 
@@ -47,18 +47,18 @@ def gpu_records(
     records: Annotated[
         list[str] | None,
         typer.Argument(
-            help="ids, in the order of measurement; none: list them", autocompletion=lambda: KNOWN
+            help="ids in the order of measurement; without ids, list all", autocompletion=lambda: RECORD_IDS
         ),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0, help="stop after this time")] = float("inf"),
-    out: Annotated[Path, typer.Option(help="folder of the records; existing ones are kept")] = Path(
+    seconds: Annotated[float, typer.Option(min=0, help="stop after this many seconds")] = float("inf"),
+    out: Annotated[Path, typer.Option(help="folder of the records; existing records are kept")] = Path(
         "results"
     ),
 ) -> None:
     """Measure records that need a GPU, one after another; the same command resumes.
 
-    A training generates its data first if they are absent; data lie in data/, runs in runs/. A set whose time
-    is recorded is generated in one piece, into an empty folder.
+    Training generates missing data first, in data/; runs are in runs/. A set whose generation is timed needs
+    an empty folder.
 
     Examples:
 
@@ -66,48 +66,49 @@ def gpu_records(
       python -m benchmarks gpu-records train/ns/transolver --out mine
     """
     with user_errors():
-        if unknown := [record for record in records or [] if record not in KNOWN]:
-            raise UserError(f"unknown record {unknown[0]}; {did_you_mean(unknown[0], KNOWN)}")
+        if unknown := [record for record in records or [] if record not in RECORD_IDS]:
+            raise UserError(f"unknown record {unknown[0]}; {did_you_mean(unknown[0], RECORD_IDS)}")
         if not records:
-            typer.echo("\n".join(KNOWN))
-        until = time.monotonic() + seconds
+            typer.echo("\n".join(RECORD_IDS))
+        deadline = time.monotonic() + seconds
         for record in records or []:
             if (out / f"{record}.json").exists():
                 typer.echo(f"{record}: exists")
                 continue
             for command in commands_of(record, out):
                 typer.echo(f"{record}: {' '.join(command[1:])}")
-                if code := run(command, until):
+                if code := run(command, deadline):
                     raise typer.Exit(code)
 
 
 def commands_of(record: str, out: Path) -> list[list[str]]:
+    """Command lines that measure a record."""
     kind, name = record.split("/", 1)
     if kind == "generate":
         options = ["--device", "cuda", "--keep", f"data/{name}", "--id", record, "--out", str(out)]
-        return [[*BENCHMARKS, "generation", name, *GENERATED[name], *options]]
+        return [[*BENCHMARKS, "generation", name, *GENERATION_OPTIONS[name], *options]]
     if kind == "bench":
         shape = name.split("/")[-1]
         options = [] if shape == COMPILED_SHAPE else ["--no-compile"]
         return [[*BENCHMARKS, "step", "--shape", shape, *options, "--out", str(out)]]
     data = name.split("/")[0].rstrip("0123456789")
-    changes = [word for change in TRAINED[name] for word in ("--set", change)]
+    changes = [option for change in TRAINING_CHANGES[name] for option in ("--set", change)]
     run = ["--run", f"runs/{name.replace('/', '-')}", "--out", str(out)]
-    make = [*LINEARNO, "data", "generate", data, "--full", *GENERATED.get(data, [])]
-    train = [*BENCHMARKS, "train", RECIPES.get(name, name), *changes, "--id", record, *run]
-    return [train] if Path("data", data, "card.json").exists() else [make, train]
+    generate = [*LINEARNO, "data", "generate", data, "--full", *GENERATION_OPTIONS.get(data, [])]
+    train = [*BENCHMARKS, "train", RECIPE_OF_RECORD.get(name, name), *changes, "--id", record, *run]
+    return [train] if Path("data", data, "card.json").exists() else [generate, train]
 
 
-def run(command: list[str], until: float) -> int:
-    """Run a command and return its exit code; after `until` it is stopped, which keeps its results."""
+def run(command: list[str], deadline: float) -> int:
+    """Run a command and return its exit code; at the deadline, send SIGTERM, which keeps its results."""
     child = subprocess.Popen(command)
     try:
-        left = until - time.monotonic()
-        return child.wait(None if left == float("inf") else max(left, 0))
+        remaining = deadline - time.monotonic()
+        return child.wait(None if remaining == float("inf") else max(remaining, 0))
     except subprocess.TimeoutExpired:
         child.send_signal(signal.SIGTERM)
         child.wait()
         return EXIT_OUT_OF_TIME
     except KeyboardInterrupt:
-        child.wait()  # the terminal interrupts it too
+        child.wait()  # the terminal sends SIGINT to the child too
         return 130

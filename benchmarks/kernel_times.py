@@ -1,4 +1,4 @@
-"""A step taken apart: how long the device works on each kind of kernel."""
+"""Device time of a step by kind of kernel."""
 
 from collections.abc import Iterable
 
@@ -7,8 +7,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.timing import Work
 
-# The first pattern that a kernel's name contains decides.
-PATTERNS = {
+# Part of a kernel's name → kind; the first match counts.
+KIND_OF_PATTERN = {
     "_norm": "norm",
     "_branch": "norm",
     "_mlp": "MLP",
@@ -38,31 +38,31 @@ PATTERNS = {
 }
 
 
-def part_of(kernel: str) -> str:
-    return next((part for pattern, part in PATTERNS.items() if pattern in kernel), "other")
+def kernel_kind(kernel: str) -> str:
+    return next((kind for pattern, kind in KIND_OF_PATTERN.items() if pattern in kernel), "other")
 
 
-def parts_us(work: Work, device: torch.device, calls: int = 5) -> dict[str, dict[str, float]]:
-    """Microseconds of each part in one call, and how many kernels; nothing but on CUDA.
+def kernel_times(work: Work, device: torch.device, calls: int = 5) -> dict[str, dict[str, float]]:
+    """Microseconds and number of kernels per call, by kind; empty on a CPU.
 
-    Kernels on two streams overlap: the parts may add up to more than the call takes.
+    Kernels on two streams overlap, so the sum may exceed the duration of the call.
     """
     if device.type != "cuda":
         return {}
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for _ in range(calls):
             work()
         torch.cuda.synchronize(device)
-    return by_part(
-        ((event.key, event.self_device_time_total, event.count) for event in seen.key_averages()), calls
+    return sum_by_kind(
+        ((event.key, event.self_device_time_total, event.count) for event in profiler.key_averages()), calls
     )
 
 
-def by_part(kernels: Iterable[tuple[str, float, int]], calls: int) -> dict[str, dict[str, float]]:
-    """From (name, time, count) over `calls` calls to the parts of one, the longest first."""
-    parts: dict[str, dict[str, float]] = {}
+def sum_by_kind(kernels: Iterable[tuple[str, float, int]], calls: int) -> dict[str, dict[str, float]]:
+    """Sum (name, microseconds, count) of kernels over `calls` calls to means per call, longest kind first."""
+    kinds: dict[str, dict[str, float]] = {}
     for name, time, count in kernels:
-        part = parts.setdefault(part_of(name), {"us": 0.0, "kernels": 0.0})
-        part["us"] += time / calls
-        part["kernels"] += count / calls
-    return dict(sorted(parts.items(), key=lambda item: -item[1]["us"]))
+        kind = kinds.setdefault(kernel_kind(name), {"us": 0.0, "kernels": 0.0})
+        kind["us"] += time / calls
+        kind["kernels"] += count / calls
+    return dict(sorted(kinds.items(), key=lambda item: -item[1]["us"]))

@@ -1,4 +1,4 @@
-"""The schemes of the Navier–Stokes solver against a refined solution in float64: error and time."""
+"""Error and time of the Navier–Stokes schemes, compared with a refined solution in float64."""
 
 from typing import Annotated
 
@@ -16,24 +16,26 @@ from linearno.solvers.random_fields import draw_each, periodic_field
 
 
 def navier_stokes_schemes(
-    samples: Annotated[int, typer.Option(min=1, help="flows, solved at once")] = 4,
-    frames: Annotated[int, typer.Option(min=1, help="units of time")] = 10,
-    resolution: Annotated[int, typer.Option(min=1, help="points per side")] = 256,
-    coarse: Annotated[bool, typer.Option("--coarse", help="coarser grids instead of schemes")] = False,
+    samples: Annotated[int, typer.Option(min=1, help="number of flows, solved as one batch")] = 4,
+    frames: Annotated[int, typer.Option(min=1, help="frames, one per unit of time")] = 10,
+    resolution: Annotated[int, typer.Option(min=1, help="grid points a side")] = 256,
+    coarse: Annotated[
+        bool, typer.Option("--coarse", help="compare coarser grids instead of schemes")
+    ] = False,
     device: DeviceOption = "cpu",
     seed: SeedOption = 0,
     out: OutOption = None,
 ) -> None:
-    """Compare the Navier–Stokes schemes, or one scheme on coarser grids, with a refined solution.
+    """Compare the Navier–Stokes schemes, or rk4 on coarser grids, with a refined solution.
 
     Examples:
 
       python -m benchmarks navier-stokes-schemes --device cuda --out results
       python -m benchmarks navier-stokes-schemes --coarse --frames 20 --samples 2
     """
-    size, where = resolution, resolve_device(device)
+    size, target = resolution, resolve_device(device)
     rngs = [np.random.default_rng((seed, index)) for index in range(samples)]
-    w = torch.from_numpy(draw_each(rngs, lambda rng: periodic_field(rng, size))).to(where)
+    w = torch.from_numpy(draw_each(rngs, lambda rng: periodic_field(rng, size))).to(target)
     truth = Candidate("rk4", size, "float64", steps=size if coarse else 4 * size)
     others = [
         Candidate("euler", size),
@@ -43,9 +45,9 @@ def navier_stokes_schemes(
         Candidate("rk4", size // 2),
     ]
     if coarse:
-        others = [Candidate("rk4", size // part) for part in (1, 2, 4, 8)]
+        others = [Candidate("rk4", size // factor) for factor in (1, 2, 4, 8)]
     rows, points = [], min(stored_points(size), others[-1].resolution)
-    console.print(f"{samples} samples to t = {frames}; truth: rk4, float64, dt {truth.dt:.2e}")
+    console.print(f"{samples} samples to t = {frames}; reference: rk4, float64, dt {truth.dt:.2e}")
     console.print(
         f"{'scheme':7}{'grid':>6}{'dtype':>9}{'dt':>10}{'seconds':>9}{'error':>11}{'from first':>12}"
     )
@@ -62,7 +64,7 @@ def navier_stokes_schemes(
         "solver/navier_stokes_grids" if coarse else "solver/navier_stokes",
         ours["error"][-1],
         "relative L2",
-        device=where,
+        device=target,
         seed=seed,
         details={"samples": samples, "frames": frames, "rows": rows},
     )

@@ -1,6 +1,7 @@
-"""LinearNO as one writes it down from the paper: φ and ψ formed, values projected at all N points.
+"""Plain PyTorch implementation of LinearNO, the baseline of the speed benchmarks.
 
-The yardstick of the speed benchmarks: none of this package's layers in it, nothing clever, nothing clumsy.
+Written from the paper without layers or kernels of this package: φ and ψ are formed, and values are projected
+at all N points.
 Axes: B batch, N points, H heads, D head width, M slices, W width.
 """
 
@@ -24,7 +25,7 @@ def plain_attention(
     scale_query: Float[Tensor, "H"],
     scale_key: Float[Tensor, "H"],
 ) -> Float[Tensor, "B N H D"]:
-    """φ(Q) ψ(K)ᵀ V, as three products and two softmaxes."""
+    """φ(Q) ψ(K)ᵀ V, as matrix products and two softmaxes."""
     x = x.transpose(1, 2)  # B H N D
     w_query, w_key, w_value = (weight.to(x.dtype) for weight in (w_query, w_key, w_value))
     phi = F.softmax((x @ w_query) * scale_query[:, None, None], dim=-1).to(x.dtype)
@@ -34,7 +35,7 @@ def plain_attention(
 
 
 class Attention(nn.Module):
-    """On a grid the features come from a 3×3 convolution, elsewhere from a linear layer."""
+    """Linear attention with a 3×3 convolution (on a grid) or a linear layer as input projection."""
 
     def __init__(
         self,
@@ -77,6 +78,8 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
+    """Pre-norm transformer block."""
+
     def __init__(self, width: int, mlp_ratio: int, attention: Attention):
         super().__init__()
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -90,10 +93,20 @@ class Block(nn.Module):
 
 
 class PlainLinearNO(nn.Module):
-    """With a convolutional stem on `grid`, or a linear one where it is None.
+    """LinearNO in plain PyTorch.
 
-    `clamp` bounds the temperatures (None: there are none); `distances` to reference points (N, R) take the
-    place of the coordinates where they are given.
+    Args:
+        features: channels of coordinates (or distances) and inputs.
+        outputs: number of predicted channels.
+        width: feature width W.
+        depth: number of blocks.
+        heads: attention heads H.
+        slices: number of slices M.
+        mlp_ratio: hidden width of the MLP over W.
+        grid: shape of the structured grid, for a convolutional input projection; None for a linear one.
+        clamp: bounds of the temperatures; None for no temperatures.
+        merge_layers: layers of the output projection, 1 or 2.
+        distances: distances to reference points (N, R), which replace the coordinates.
     """
 
     distances: Tensor | None
@@ -128,8 +141,8 @@ class PlainLinearNO(nn.Module):
         self.register_buffer("distances", distances)
 
     def forward(self, coords: Tensor, inputs: Tensor | None = None) -> Tensor:
-        place = coords if self.distances is None else self.distances.expand(len(coords), -1, -1)
-        h = self.lift(place if inputs is None else torch.cat([place, inputs], dim=-1))
+        positions = coords if self.distances is None else self.distances.expand(len(coords), -1, -1)
+        h = self.lift(positions if inputs is None else torch.cat([positions, inputs], dim=-1))
         h = h + self.placeholder if inputs is None else h
         for block in self.blocks:
             h = block(h)
@@ -137,10 +150,10 @@ class PlainLinearNO(nn.Module):
 
 
 def plain_twin(model: Any) -> PlainLinearNO:
-    """The write-up of a LinearNO of this package, with the same settings, weights and device."""
+    """Plain implementation of a LinearNO of this package, with the same settings, weights and device."""
     cfg, unified, points = model.config, model.unified, model.grid_points
     if cfg.name != "linearno" or cfg.tied or cfg.mix != "identity":
-        raise UserError(f"the plain write-up is of the published LinearNO, not of {cfg}")
+        raise UserError(f"expected the published LinearNO (neither tied nor mix), got {cfg}")
     plain = PlainLinearNO(
         features=model.features,
         outputs=model.sizes["outputs"],
@@ -154,22 +167,23 @@ def plain_twin(model: Any) -> PlainLinearNO:
         merge_layers=cfg.merge_layers,
         distances=None if unified is None or points is None else unified(points),
     )
-    for theirs, weight in zip(plain.parameters(), same_order(model), strict=True):
-        theirs.data = weight.detach().clone().view_as(theirs)
+    for parameter, weight in zip(plain.parameters(), parameters_in_plain_order(model), strict=True):
+        parameter.data = weight.detach().clone().view_as(parameter)
     return plain.to(model.placeholder.device)
 
 
-def same_order(model: Any) -> Iterator[nn.Parameter]:
-    """Our parameters in the order in which the write-up declares its own."""
+def parameters_in_plain_order(model: Any) -> Iterator[nn.Parameter]:
+    """Parameters of a LinearNO of this package in the order of `PlainLinearNO.parameters()`."""
     yield model.placeholder
     yield from model.lift.parameters()
     for block in model.blocks:
         assert isinstance(block, skeleton.Block)
         yield from block.norm_attention.parameters()
         yield from block.norm_mlp.parameters()
-        of = block.attention
-        scores = (of.temperature_query, of.temperature_key, of.stem, of.query, of.key)
-        for part in (*scores, of.value, of.merge, block.mlp):
+        attention = block.attention
+        temperatures = attention.temperature_query, attention.temperature_key
+        layers = attention.stem, attention.query, attention.key, attention.value, attention.merge
+        for part in (*temperatures, *layers, block.mlp):
             yield from () if part is None else part.parameters()
     yield from model.norm.parameters()
     yield from model.head.parameters()

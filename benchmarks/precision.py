@@ -1,4 +1,4 @@
-"""Cost of a narrower arithmetic in accuracy."""
+"""Compare the test errors of two training precisions."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,14 +15,14 @@ from linearno.reproduce.run_records import record_of_precisions
 
 
 def precision(
-    recipe: Annotated[str, typer.Argument(help="a recipe", autocompletion=lambda: list(RECIPES))],
-    epochs: Annotated[int, typer.Option(min=1, help="of each run")] = 100,
+    recipe: Annotated[str, typer.Argument(help="name of a recipe", autocompletion=lambda: list(RECIPES))],
+    epochs: Annotated[int, typer.Option(min=1, help="epochs of each run")] = 100,
     seeds: Annotated[
-        list[int] | None, typer.Option("--seed", help="may be repeated; 0 and 1 by default")
+        list[int] | None, typer.Option("--seed", help="seed; may be repeated; 0 and 1 by default")
     ] = None,
     precisions: Annotated[
         list[str] | None,
-        typer.Option("--precision", help="given twice: the record compares the first with the second"),
+        typer.Option("--precision", help="give two: the record compares the first with the second"),
     ] = None,
     set_: SetOption = None,
     runs: Annotated[Path, typer.Option(help="folder of the runs")] = Path("runs/precision"),
@@ -31,7 +31,7 @@ def precision(
 ) -> None:
     """Train a recipe with a short schedule in two precisions, bf16 and tf32 by default, and compare errors.
 
-    Finished runs are only read and stopped ones resume, so the same command may be given again.
+    The same command resumes stopped runs and only reads finished runs.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""The published settings of each model on each benchmark, and the paper's figures of their cost."""
+"""Published settings of each model on each benchmark, and the costs printed in the paper."""
 
 from dataclasses import dataclass
 from math import prod
@@ -11,7 +11,16 @@ from linearno.nn import ModelConfig
 
 @dataclass(frozen=True)
 class Published:
-    """A benchmark as the models see it, each model's settings, and the paper's (parameters M, GFLOPs)."""
+    """Sizes of a benchmark, settings of the models, and their costs in the paper.
+
+    Args:
+        coords: coordinates of a point.
+        inputs: input channels.
+        outputs: predicted channels.
+        points: points of a sample.
+        settings: settings by model name.
+        paper: (parameters in 10⁶, GFLOPs) by model name, as printed in the paper.
+    """
 
     coords: int
     inputs: int
@@ -27,10 +36,17 @@ def _on_benchmark(
     shape: int | tuple[int, int],
     paper: dict[str, tuple[float, float]],
 ) -> Published:
-    """A benchmark with its table of models; on a structured mesh `shape` is the grid."""
+    """A registered benchmark.
+
+    Args:
+        name: name of the benchmark.
+        sizes: number of coordinates, inputs and outputs.
+        shape: number of points, or grid of a structured mesh.
+        paper: costs printed in the paper, by model.
+    """
     grid = {} if isinstance(shape, int) else {"grid": shape}
-    found = DATASETS[name]
-    settings = {model: {**grid, **found.variant(model).settings} for model in paper}
+    benchmark = DATASETS[name]
+    settings = {model: {**grid, **benchmark.variant(model).settings} for model in paper}
     return Published(*sizes, shape if isinstance(shape, int) else prod(shape), settings, paper)
 
 
@@ -55,7 +71,7 @@ BENCHMARKS: dict[str, Published] = {
     ),
 }
 
-CAR = Published(  # ShapeNet-Car, which the tables of cost leave out
+CAR = Published(  # ShapeNet-Car; the paper's cost tables do not contain it
     7,
     0,
     4,
@@ -64,14 +80,12 @@ CAR = Published(  # ShapeNet-Car, which the tables of cost leave out
     {},
 )
 
-MILLION = Published(
-    3, 0, 1, 1_000_000, {"linearno": {"width": 256, "slices": 32}}, {}
-)  # to see what memory holds
-OTHERS = {"car": CAR, "million": MILLION}
+MILLION = Published(3, 0, 1, 1_000_000, {"linearno": {"width": 256, "slices": 32}}, {})  # tests memory limits
+EXTRA_SHAPES = {"car": CAR, "million": MILLION}
 
 
 def model_config(model: str, benchmark: str) -> ModelConfig:
-    """The settings of `model` on `benchmark`; the grid is left to the data."""
-    published = OTHERS.get(benchmark) or BENCHMARKS[benchmark]
+    """Settings of `model` on `benchmark` without the grid, which comes from the data."""
+    published = EXTRA_SHAPES.get(benchmark) or BENCHMARKS[benchmark]
     settings = {k: v for k, v in published.settings[model].items() if k != "grid"}
     return MODELS[model].config.make({"name": model} | settings)

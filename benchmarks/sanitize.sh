@@ -1,10 +1,10 @@
 #!/bin/sh
-# Look for memory errors and races of the kernels with NVIDIA's compute-sanitizer. Needs a GPU and the CUDA toolkit.
+# Check the kernels for memory errors and races with NVIDIA's compute-sanitizer. Needs a GPU and the CUDA toolkit.
 #
 #     benchmarks/sanitize.sh [kernels] [graphs] [step]      all three by default; about an hour on one GPU
 #
-# kernels  the tests of the kernels, each tensor an allocation by itself: an access outside of it is an error
-# graphs   the tests of captured steps, with a check that a graph's inputs are alive at every replay
+# kernels  tests of the kernels, with one allocation per tensor, so that any access outside a tensor is an error
+# graphs   tests of captured steps, with a check that the inputs of a graph are alive at every replay
 # step     `python -m benchmarks step --shape elasticity` in all precisions, compiled and captured in one process
 set -eu
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ export TORCH_SHOW_CPP_STACKTRACES=1 TORCHINDUCTOR_COMPILE_THREADS=1
 
 kernels() {
     tests="tests/ops/test_kernels.py tests/models/test_half_precision.py tests/training/test_flat_adam.py"
-    # Without PyTorch's cache every tensor has memory by itself. A capture does not work that way.
+    # Disable PyTorch's caching allocator: one allocation per tensor. Captures need the cache.
     PYTORCH_NO_CUDA_MEMORY_CACHING=1 $SANITIZER --tool memcheck $OPTIONS "$PYTHON" -m pytest -q -x $tests
     PYTORCH_NO_CUDA_MEMORY_CACHING=1 $SANITIZER --tool initcheck $OPTIONS "$PYTHON" -m pytest -q -x \
         tests/ops/test_kernels.py

@@ -1,4 +1,4 @@
-"""Large meshes: time and memory of streamed predictions, of queries and of a training step; how they grow."""
+"""Time and memory of streamed predictions, queries and training steps on large meshes."""
 
 import statistics
 import time
@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from benchmarks.step import StepCase, our_step
-from benchmarks.timing import Work, peak_mib, resident_mib
+from benchmarks.timing import Work, peak_mib, peak_resident_mib
 from linearno.core.device import Precision
 from linearno.data import FieldSpec
 from linearno.inference.streaming import Plan, Streamer
@@ -23,12 +23,23 @@ from linearno.reproduce.records import Record, new_record
 from linearno.training import TrainingConfig
 
 SPEC = FieldSpec(coords=("x", "y", "z"), inputs=("a",), outputs=("u",))
-FEW = 10_000  # points of a small mesh, to compare a large one with
+SMALL_MESH_POINTS = 10_000
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What is measured where. Times do not depend on the weights, so they are as drawn."""
+    """Device, model and memory budget of a measurement. Weights are random: times do not depend on them.
+
+    Args:
+        device: device that computes.
+        width: feature width W.
+        depth: number of blocks.
+        memory: budget of the streamer, such as "2GB".
+        precision: precision of the products.
+        repeats: number of timed calls.
+        heads: number of attention heads H.
+        slices: number of slices M.
+    """
 
     device: torch.device
     width: int
@@ -40,18 +51,19 @@ class Setup:
     slices: int = 32
 
     @classmethod
-    def usual(cls, device: torch.device, repeats: int = 3) -> "Setup":
-        """A model of a size that the device is made for, and a memory that it has."""
+    def default(cls, device: torch.device, repeats: int = 3) -> "Setup":
+        """Model size and memory budget for a GPU or a CPU."""
         if device.type == "cuda":
             return cls(device, width=256, depth=8, memory="100GB", precision="bf16", repeats=repeats)
         return cls(device, width=128, depth=4, memory="2GB", precision="fp32", repeats=repeats)
 
     def model(self) -> Streamable:
+        """LinearNO with random weights on the device."""
         torch.manual_seed(0)
         config = MODELS["linearno"].config.make(self.sizes)
-        built = build_model(config, SPEC).to(self.device)
-        assert isinstance(built, Streamable)
-        return built
+        model = build_model(config, SPEC).to(self.device)
+        assert isinstance(model, Streamable)
+        return model
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -60,14 +72,14 @@ class Setup:
     def streamer(self) -> Streamer:
         return Streamer(self.model().eval(), self.memory, precision=self.precision)
 
-    def facts(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         threads = torch.get_num_threads() if self.device.type == "cpu" else None
         return {"model": self.sizes, "precision": self.precision, "budget": self.memory, "threads": threads}
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Seconds of each call, and bytes that the first one took beside what was there before."""
+class Measurement:
+    """Seconds of each call, and bytes allocated by the first call; None if unknown."""
 
     seconds: list[float]
     bytes: float | None
@@ -76,57 +88,61 @@ class Measured:
     def median(self) -> float:
         return statistics.median(self.seconds)
 
-    def facts(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         return {"seconds": self.seconds, "bytes": self.bytes}
 
 
-def measure(setup: Setup, *works: Work) -> list[Measured]:
-    """Each of them in turn, as often as the setup says: what else the machine does meets them all alike."""
+def measure(setup: Setup, *functions: Work) -> list[Measurement]:
+    """Time the functions in alternating rounds, so that other load on the machine affects all equally."""
     cuda = setup.device.type == "cuda"
-    seconds: list[list[float]] = [[] for _ in works]
-    taken: list[float | None] = []
+    seconds: list[list[float]] = [[] for _ in functions]
+    memory: list[float | None] = []
 
-    def timed(place: int) -> None:
-        began = time.perf_counter()
-        works[place]()
+    def timed(index: int) -> None:
+        start = time.perf_counter()
+        functions[index]()
         if cuda:
             torch.cuda.synchronize(setup.device)
-        seconds[place].append(time.perf_counter() - began)
+        seconds[index].append(time.perf_counter() - start)
 
-    for place in range(len(works)):
-        work = partial(timed, place)
-        taken.append(peak_mib(work, setup.device) if cuda else resident_mib(work))
+    for index in range(len(functions)):
+        work = partial(timed, index)
+        memory.append(peak_mib(work, setup.device) if cuda else peak_resident_mib(work))
     for _ in range(setup.repeats - 1):
-        for place in range(len(works)):
-            timed(place)
-    sizes = (None if mib is None else mib * 2**20 for mib in taken)
-    return [Measured(*found) for found in zip(seconds, sizes, strict=True)]
+        for index in range(len(functions)):
+            timed(index)
+    sizes = (None if mib is None else mib * 2**20 for mib in memory)
+    return [Measurement(*found) for found in zip(seconds, sizes, strict=True)]
 
 
 def mesh(points: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Coordinates and inputs in host memory, and touched room for the outputs."""
+    """Random coordinates (N, 3) and inputs (N, 1) in host memory, and a zeroed output array (N, 1)."""
     generator = torch.Generator().manual_seed(0)
     coords, inputs = (torch.rand(points, channels, generator=generator) for channels in (3, 1))
     return coords, inputs, torch.zeros(points, 1)
 
 
 def bench_predict(id: str, points: int, setup: Setup) -> Record:
-    """A prediction at so many points, in seconds, beside one at few points."""
+    """Time a streamed prediction at `points` points, and one on a small mesh for comparison."""
     streamer = setup.streamer()
-    few, many = measure(setup, _prediction(streamer, FEW), _prediction(streamer, points))
+    small, large = measure(setup, _prediction(streamer, SMALL_MESH_POINTS), _prediction(streamer, points))
     details = {
-        **setup.facts(),
+        **setup.as_dict(),
         "points": points,
-        **_planned(streamer.plan(points)),
-        **many.facts(),
-        "us_a_point": {"here": 1e6 * many.median / points, "at_few": 1e6 * few.median / FEW, "few": FEW},
+        **_plan_as_dict(streamer.plan(points)),
+        **large.as_dict(),
+        "us_a_point": {
+            "here": 1e6 * large.median / points,
+            "at_few": 1e6 * small.median / SMALL_MESH_POINTS,
+            "few": SMALL_MESH_POINTS,
+        },
     }
-    return new_record(id, many.median, "s", device=setup.device, details=details)
+    return new_record(id, large.median, "s", device=setup.device, details=details)
 
 
 def _prediction(streamer: Streamer, points: int) -> Work:
     coords, inputs, out = mesh(points)
-    streamer.forward(coords[:FEW], inputs[:FEW])  # warms up
+    streamer.forward(coords[:SMALL_MESH_POINTS], inputs[:SMALL_MESH_POINTS])  # warm-up
 
     def work() -> None:
         streamer.forward(coords, inputs, out=out)
@@ -134,36 +150,41 @@ def _prediction(streamer: Streamer, points: int) -> Work:
     return work
 
 
-def _planned(plan: Plan) -> dict[str, Any]:
+def _plan_as_dict(plan: Plan) -> dict[str, Any]:
     return {"chunk": plan.chunk, "keep": plan.keep, "planned_bytes": plan.bytes, "flops": plan.flops}
 
 
 def bench_query(id: str, points: int, setup: Setup) -> Record:
-    """The time of a query of few points from the states of a mesh, as a part of that of encoding the mesh."""
+    """Time a query at `SMALL_MESH_POINTS` points relative to encoding a mesh of `points` points."""
     streamer = setup.streamer()
     coords, inputs, _ = mesh(points)
-    states = streamer.encode(coords[:FEW], inputs[:FEW])
+    states = streamer.encode(coords[:SMALL_MESH_POINTS], inputs[:SMALL_MESH_POINTS])
 
     def encode() -> None:
         states[:] = streamer.encode(coords, inputs)
 
     def query() -> None:
-        streamer.query(coords[:FEW], states, inputs[:FEW])
+        streamer.query(coords[:SMALL_MESH_POINTS], states, inputs[:SMALL_MESH_POINTS])
 
-    for _ in range(2):  # on CUDA the second one is recorded
+    for _ in range(2):  # on CUDA the second call is captured
         query()
-    encoded, asked = measure(setup, encode, query)
-    facts = {"points": points, "queried": FEW, "encode": encoded.facts(), "query": asked.facts()}
-    part = asked.median / encoded.median
+    encode_time, query_time = measure(setup, encode, query)
+    facts = {
+        "points": points,
+        "queried": SMALL_MESH_POINTS,
+        "encode": encode_time.as_dict(),
+        "query": query_time.as_dict(),
+    }
+    ratio = query_time.median / encode_time.median
     return new_record(
-        id, part, "of the time to encode", device=setup.device, details={**setup.facts(), **facts}
+        id, ratio, "of the time to encode", device=setup.device, details={**setup.as_dict(), **facts}
     )
 
 
 def bench_train(id: str, points: int, setup: Setup) -> Record:
-    """Memory of the device that a training step on one mesh takes, in GB: weights, moments and data included.
+    """Device memory of a training step on one mesh in GB, including weights, moments and data.
 
-    Blocks run again in the backward pass (`training.recompute`).
+    Blocks are recomputed in the backward pass (`training.recompute`).
     """
     case = StepCase(
         name="scale",
@@ -174,54 +195,59 @@ def bench_train(id: str, points: int, setup: Setup) -> Record:
     )
     steps: list[Work] = []
 
-    def from_nothing() -> None:
+    def build_and_step() -> None:
         steps.append(our_step(case, setup.device, setup.precision))
-        for _ in range(2):  # the optimiser's moments come with the first step
+        for _ in range(2):  # the first step allocates the moments
             steps[0]()
 
-    (start,) = measure(replace(setup, repeats=1), from_nothing)
-    (found,) = measure(setup, steps[0])
-    taken = start.bytes
-    details = {**setup.facts(), "points": points, "recompute": True, "seconds": found.seconds, "bytes": taken}
-    return new_record(id, (taken or 0.0) / 1e9, "GB", device=setup.device, details=details)
+    (first,) = measure(replace(setup, repeats=1), build_and_step)
+    (measured,) = measure(setup, steps[0])
+    memory = first.bytes
+    details = {
+        **setup.as_dict(),
+        "points": points,
+        "recompute": True,
+        "seconds": measured.seconds,
+        "bytes": memory,
+    }
+    return new_record(id, (memory or 0.0) / 1e9, "GB", device=setup.device, details=details)
 
 
 def bench_growth(id: str, sizes: Sequence[int], setup: Setup) -> Record:
-    """Time and memory at growing meshes; the value is the exponent of the time.
+    """Time and memory of predictions on meshes of increasing size; the value is the exponent p of time ~ N^p.
 
-    It is fitted over the meshes of more than one chunk, if there are some: a smaller one takes the time of
-    starting its kernels. Memory is what one chunk takes, and so much for each point: the second part has an
-    exponent too.
+    Fits use meshes of more than one chunk if there are three or more, because the launch of kernels dominates
+    smaller ones. Memory is fitted as a + b N, then b N as a power of N.
     """
     streamer = setup.streamer()
-    found = measure(setup, *(_prediction(streamer, points) for points in sizes))
+    measured = measure(setup, *(_prediction(streamer, points) for points in sizes))
     rows = [
-        {"points": points, **_planned(streamer.plan(points)), **one.facts()}
-        for points, one in zip(sizes, found, strict=True)
+        {"points": points, **_plan_as_dict(streamer.plan(points)), **each.as_dict()}
+        for points, each in zip(sizes, measured, strict=True)
     ]
-    chunked = [place for place, row in enumerate(rows) if row["points"] > row["chunk"]]
+    chunked = [index for index, row in enumerate(rows) if row["points"] > row["chunk"]]
     fitted = chunked if len(chunked) > 2 else list(range(len(rows)))
-    sizes = [sizes[place] for place in fitted]
-    exponents = {"time": exponent(sizes, [found[place].median for place in fitted])}
-    details = {**setup.facts(), "rows": rows, "exponents": exponents, "fitted_from": sizes[0]}
-    taken = [size for place in fitted if (size := found[place].bytes)]
-    if len(taken) == len(sizes) > 2:
-        fixed, each = straight_line(sizes, taken)
-        details["memory"] = {"fixed": fixed, "a_point": each}
-        exponents["memory"] = exponent(sizes, [max(1.0, size - fixed) for size in taken])
+    sizes = [sizes[index] for index in fitted]
+    exponents = {"time": exponent(sizes, [measured[index].median for index in fitted])}
+    details = {**setup.as_dict(), "rows": rows, "exponents": exponents, "fitted_from": sizes[0]}
+    memory = [size for index in fitted if (size := measured[index].bytes)]
+    if len(memory) == len(sizes) > 2:
+        fixed, per_point = fit_line(sizes, memory)
+        details["memory"] = {"fixed": fixed, "a_point": per_point}
+        exponents["memory"] = exponent(sizes, [max(1.0, size - fixed) for size in memory])
     return new_record(
         id, exponents["time"], "exponent of time over points", device=setup.device, details=details
     )
 
 
-def straight_line(sizes: Sequence[int], values: Sequence[float]) -> tuple[float, float]:
-    """a and b of the nearest a + b N, by relative errors; none is negative."""
+def fit_line(sizes: Sequence[int], values: Sequence[float]) -> tuple[float, float]:
+    """Fit a + b N with a, b ≥ 0 by least squares of relative errors."""
     weights = 1 / np.asarray(values)
-    found, _ = nnls(np.stack([weights, weights * np.asarray(sizes)], axis=1), np.ones(len(weights)))
-    return float(found[0]), float(found[1])
+    line, _ = nnls(np.stack([weights, weights * np.asarray(sizes)], axis=1), np.ones(len(weights)))
+    return float(line[0]), float(line[1])
 
 
 def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
-    """p of the nearest c N^p, in the log plane."""
+    """Exponent p of the fit c N^p to the logarithms."""
     slope, _ = np.polyfit(np.log(sizes), np.log(values), 1)
     return float(slope)

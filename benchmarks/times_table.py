@@ -1,4 +1,4 @@
-"""A benchmark's record as a table for people."""
+"""Print a record of `attention` or `step` as a table."""
 
 from rich.table import Table
 
@@ -6,9 +6,9 @@ from linearno.reproduce.records import Record
 
 
 def times_table(record: Record) -> Table:
-    """Every candidate of a `bench attention` or `bench step` record: the fastest is not always ours."""
+    """A row per candidate of a `bench/attention` or `bench/step` record."""
     table = Table("candidate", title=record.id, title_justify="left", box=None, pad_edge=False)
-    for column in ("median ms", "quartiles", "peak MiB", "against ours"):
+    for column in ("median ms", "quartiles", "peak MiB", "relative to linearno"):
         table.add_column(column, justify="right")
     details = record.details
     for name, timing in details["times_ms"].items():

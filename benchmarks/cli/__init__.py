@@ -1,4 +1,4 @@
-"""The command line of the measurements: `python -m benchmarks VERB …`."""
+"""Command line of the measurements: `python -m benchmarks VERB …`."""
 
 import typer
 
@@ -24,7 +24,7 @@ VERBS = {
         "navier-stokes-schemes": Verb(
             "navier_stokes_schemes:navier_stokes_schemes", "Compare schemes and grids"
         ),
-        "airfoil-flows": Verb("airfoil_flows:airfoil_flows", "Compare flows with the published ones"),
+        "airfoil-flows": Verb("airfoil_flows:airfoil_flows", "Compare flows with the published flows"),
         "forging-meshes": Verb("forging_meshes:forging_meshes", "Compare forgings on finer meshes"),
     },
     "Records": {
@@ -42,7 +42,7 @@ app = typer.Typer(
     name="python -m benchmarks",
     cls=Verbs,
     help="Measure speed, memory and accuracy, and write the tables of README.md and docs/.\n\n"
-    "With `--out results` every measurement becomes a record; `results` lists them.",
+    "With `--out results` a verb writes its measurement as a record; `results` lists all records.",
     add_completion=False,
     no_args_is_help=True,
     **SETTINGS,

@@ -12,10 +12,10 @@ import typer
 from benchmarks.attention import SHAPES, bench_attention
 from benchmarks.cli.shared import OutOption, SetOption, keep_record
 from benchmarks.efficiency import build
-from benchmarks.published import BENCHMARKS, OTHERS, model_config
+from benchmarks.published import BENCHMARKS, EXTRA_SHAPES, model_config
 from benchmarks.step import StepCase, bench_step
 from benchmarks.times_table import times_table
-from benchmarks.timing import Effort, measure_ceilings
+from benchmarks.timing import TimingSettings, measure_ceilings
 from linearno.cli.shared import DeviceOption, console, user_errors
 from linearno.cli.train import exit_on_interrupt, open_recipe, run_with_bar
 from linearno.core.config import override
@@ -28,7 +28,7 @@ from linearno.reproduce.records import Record
 from linearno.reproduce.run_records import record_of_run
 from linearno.training import Rollout, Task, TrainingConfig
 
-STEPS = {  # published training of shapes without a recipe
+EXTRA_TRAINING = {  # training settings of shapes without a recipe
     "car": TrainingConfig(batch=1, clip=None),
     "million": TrainingConfig(batch=1, recompute=True, capture=False),
 }
@@ -67,7 +67,7 @@ PrecisionOption = Annotated[
     typer.Option(
         "--precision",
         metavar="NAME",
-        help="bf16, tf32 or fp32; may be repeated, the first is the record's; all on CUDA, else fp32",
+        help="bf16, tf32 or fp32; may be repeated; the record has the first; default: all on CUDA, else fp32",
     ),
 ]
 CompileOption = Annotated[
@@ -89,15 +89,15 @@ def attention(
 ) -> None:
     """Time one attention layer, forward and backward: LinearNO, plain PyTorch, torch.compile, PhysicsNeMo.
 
-    All get the same inputs in the same process, in turn. On CUDA LinearNO and plain PyTorch also run as a
-    replayed graph, and memory is what a call needs beyond its inputs. The record names absent candidates.
+    All candidates run alternately in one process with the same inputs. On CUDA they also run as CUDA graphs,
+    and memory is the peak allocation beyond the inputs. The record lists candidates that could not run.
 
     Example:
 
       python -m benchmarks attention --shape darcy --shape airfoil --out results
     """
     with user_errors():
-        settings = Settings(device, precision, compile, repeats)
+        settings = BenchmarkOptions(device, precision, compile, repeats)
         _bench(shape, lambda name: bench_attention(name, SHAPES[name], **settings.options), settings, out)
 
 
@@ -119,24 +119,24 @@ def step(
       python -m benchmarks step --shape darcy --precision bf16 --out results
     """
     with user_errors():
-        settings = Settings(device, precision, compile, repeats)
+        settings = BenchmarkOptions(device, precision, compile, repeats)
         _bench(shape, lambda name: bench_step(step_case(name), **settings.options), settings, out)
 
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(help="a recipe's name, or a config.yaml", autocompletion=lambda: list(RECIPES))
+        str, typer.Argument(help="name of a recipe, or a config.yaml", autocompletion=lambda: list(RECIPES))
     ],
     set_: SetOption = None,
     run: Annotated[Path | None, typer.Option(help="run folder; runs/RECIPE by default")] = None,
     device: DeviceOption = "auto",
     out: OutOption = None,
-    id: Annotated[str | None, typer.Option(help="the record's id; train/RECIPE by default")] = None,
+    id: Annotated[str | None, typer.Option(help="id of the record; train/RECIPE by default")] = None,
 ) -> None:
-    """Train a recipe and record its test error beside the published one.
+    """Train a recipe and record its test error and the published one.
 
-    Like `linearno train`, followed by a record: mean test error, epochs, seed, data with its hash, minutes on
-    the device. The same command resumes a stopped run, and only records a finished one.
+    Runs `linearno train`, then writes the record: mean test error, epochs, seed, hash of the data, minutes on
+    the device. The same command resumes a stopped run; a finished run is only recorded.
 
     Example:
 
@@ -154,8 +154,8 @@ def train(
         keep_record(record, out)
 
 
-class Settings:
-    """What the options of a benchmark mean on this machine."""
+class BenchmarkOptions:
+    """Options of the verbs `attention` and `step`, with defaults for this machine."""
 
     def __init__(
         self, device: str, precision: list[Arithmetic] | None, compile: bool | None, repeats: int | None
@@ -166,22 +166,22 @@ class Settings:
         precisions = [named_precision(each) for each in precision] if precision else default
         if not cuda and "tf32" in precisions:
             raise UserError("tf32 needs CUDA; on a CPU choose --precision fp32 or bf16")
-        effort = Effort.usual(self.device)
+        timing = TimingSettings.default(self.device)
         self.options: dict[str, Any] = {
             "device": self.device,
             "precisions": precisions,
             "compiled": cuda if compile is None else compile,
-            "effort": effort if repeats is None else replace(effort, repeats=repeats),
+            "settings": timing if repeats is None else replace(timing, repeats=repeats),
             "ceilings": measure_ceilings(self.device),
         }
 
 
 def named_precision(name: Arithmetic) -> Precision:
-    return next(known for known in get_args(Precision) if known == str(name))
+    return next(precision for precision in get_args(Precision) if precision == str(name))
 
 
 def _bench(
-    shapes: list[Shape] | None, measure: Callable[[str], Record], settings: Settings, out: Path | None
+    shapes: list[Shape] | None, measure: Callable[[str], Record], settings: BenchmarkOptions, out: Path | None
 ) -> None:
     console.print(f"on {device_name(settings.device)}")
     for name in map(str, shapes or DEFAULT_SHAPES):
@@ -191,8 +191,8 @@ def _bench(
 
 
 def step_case(name: str) -> StepCase:
-    """The step of a benchmark's recipe if there is one, else of the published settings."""
-    published, recipe = OTHERS.get(name) or BENCHMARKS[name], f"{name}/linearno"
+    """The step of the benchmark's LinearNO recipe; of the published settings if there is no recipe."""
+    published, recipe = EXTRA_SHAPES.get(name) or BENCHMARKS[name], f"{name}/linearno"
     config = RECIPES[recipe]() if recipe in RECIPES else None
     frames = ROLLOUT_FRAMES if config and isinstance(config.task, Rollout) else 1
     spec = FieldSpec(
@@ -210,8 +210,8 @@ def step_case(name: str) -> StepCase:
         points=published.points,
         model=config.model if config else model_config("linearno", name),
         task=config.task if config else Task(),
-        training=config.training if config else STEPS[name],
+        training=config.training if config else EXTRA_TRAINING[name],
         recipe=config.recipe if config else None,
         flops=frames * flops(sizes),
-        alone=name == "million",
+        linearno_only=name == "million",
     )

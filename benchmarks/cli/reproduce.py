@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: tables and figures of the paper, each by its name."""
+"""Verbs that reproduce tables and theorems of the paper."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -19,10 +19,10 @@ Json = Annotated[Path | None, typer.Option("--json", help="also write the number
 
 
 def efficiency(json: Json = None) -> None:
-    """Count parameters and cost of LinearNO and Transolver on six benchmarks, beside the published figures.
+    """Count parameters and cost of LinearNO and Transolver on six benchmarks and compare with the paper.
 
-    MACs are those of the paper's tool: linear layers, convolutions, layer norms and softmax modules, without
-    the products of attention. FLOPs count all matrix products, two for a multiply-add.
+    MACs follow the paper's tool: linear layers, convolutions, layer norms and softmax modules, without the
+    products of attention. FLOPs count all matrix products, two per multiply-add.
 
     Example:
 
@@ -31,16 +31,16 @@ def efficiency(json: Json = None) -> None:
     with user_errors():
         table = efficiency_table()
         if json is not None:
-            counted = {b: {m: cost.counted() for m, cost in row.items()} for b, row in table.items()}
-            write_json(json, counted)
-        shown = Table("benchmark", box=None, pad_edge=False)
-        shown.add_column("model", no_wrap=True)
+            counts = {b: {m: cost.counts() for m, cost in row.items()} for b, row in table.items()}
+            write_json(json, counts)
+        printed = Table("benchmark", box=None, pad_edge=False)
+        printed.add_column("model", no_wrap=True)
         for column in ("params", "paper M", "MACs G", "paper G", "FLOPs G"):
-            shown.add_column(column, justify="right")
-        shown.add_column("")
+            printed.add_column(column, justify="right")
+        printed.add_column("")
         for benchmark, row in table.items():
             for model, cost in row.items():
-                shown.add_row(
+                printed.add_row(
                     benchmark,
                     model,
                     f"{cost.params:,}",
@@ -50,17 +50,17 @@ def efficiency(json: Json = None) -> None:
                     f"{cost.flops / 1e9:.2f}",
                     "" if cost.reproduces else "✗",
                 )
-        console.print(shown)
+        console.print(printed)
         console.print("✗ the printed figure does not reproduce: no setting gives both its columns")
 
 
 def theorem1(
-    out: Annotated[Path, typer.Option("--out", "-o", help="the figure")] = Path("theorem1.png"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="file of the figure")] = Path("theorem1.png"),
     json: Json = None,
 ) -> None:
     """Measure Theorem 1: attention on N random points converges to its integral operator as N^(-1/2).
 
-    With --json the slope becomes a record, as `python -m benchmarks results` lists it.
+    With --json the slope is written as a record that `python -m benchmarks results` lists.
 
     Example:
 

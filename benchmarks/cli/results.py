@@ -1,4 +1,4 @@
-"""`python -m benchmarks results`: the measured figures, listed; and the pages that show them, written."""
+"""`python -m benchmarks results`: list the records, and write the tables of the documentation."""
 
 import json
 from pathlib import Path
@@ -16,26 +16,24 @@ COMMIT_DIGITS = 7
 
 def results(
     folder: Annotated[Path, typer.Option(help="folder of the records")] = Path("results"),
-    as_json: Annotated[bool, typer.Option("--json", help="print whole records, as a JSON list")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print complete records as a JSON list")] = False,
     record: Annotated[
         list[Path] | None,
         typer.Option(
-            help="first make a record of this finished run; may be repeated: runs that differ by their seed "
-            "make one record, of their mean"
+            help="write a record of this finished run first; may be repeated: runs that differ only by seed "
+            "give one record of their mean"
         ),
     ] = None,
     write_docs: Annotated[
         bool,
         typer.Option("--write-docs", help="write the tables of README.md and docs/ from the records"),
     ] = False,
-    root: Annotated[Path, typer.Option(help="the folder of README.md and docs/, for --write-docs")] = Path(
-        "."
-    ),
+    root: Annotated[Path, typer.Option(help="folder of README.md and docs/, for --write-docs")] = Path("."),
 ) -> None:
-    """List the measured figures with their rivals, machines and commits; write the tables of the docs.
+    """List the records with comparison values, machines and commits; write the tables of the docs.
 
-    A record is one JSON file named by its id, such as results/bench/step/darcy.json. Verbs write them with
-    --out, --record makes them of finished runs. --write-docs fills the pages between the markers
+    A record is one JSON file named by its id, such as results/bench/step/darcy.json. Verbs write records with
+    --out, --record writes them from finished runs. --write-docs replaces the tables between the markers
     <!-- name --> and <!-- /name -->.
 
     Examples:
@@ -45,42 +43,43 @@ def results(
       python -m benchmarks results --record runs/darcy-linearno
     """
     with user_errors():
-        for made in record_runs(record or []):
-            typer.echo(f"record: {write_record(folder, made)}", err=as_json)
+        for new in record_runs(record or []):
+            typer.echo(f"record: {write_record(folder, new)}", err=as_json)
         listing = read_records(folder)
         if write_docs:
-            _write(root, listing)
+            _write_pages(root, listing)
         elif as_json:
-            whole = [found.model_dump(mode="json") for found in listing.records.values()]
-            typer.echo(json.dumps(whole, indent=2, ensure_ascii=False))
+            values = [each.model_dump(mode="json") for each in listing.records.values()]
+            typer.echo(json.dumps(values, indent=2, ensure_ascii=False))
         else:
-            _show(listing)
+            _print_records(listing)
 
 
-def _write(root: Path, listing: Listing) -> None:
+def _write_pages(root: Path, listing: Listing) -> None:
     for page in (changed := write_pages(root, listing.records)):
         typer.echo(f"written: {page}")
     if not changed:
         typer.echo("every page is up to date")
 
 
-def _show(listing: Listing) -> None:
+def _print_records(listing: Listing) -> None:
     """One line per record, grouped by machine and cut to the terminal's width."""
     records = listing.records.values()
-    name, room = max((len(one.id) for one in records), default=0), max(console.width, 80) - COMMIT_DIGITS - 1
-    for machine in dict.fromkeys(one.machine for one in records):
+    id_width = max((len(record.id) for record in records), default=0)
+    width = max(console.width, 80) - COMMIT_DIGITS - 1
+    for machine in dict.fromkeys(record.machine for record in records):
         console.print(machine, style="bold", highlight=False, soft_wrap=True)
-        for one in (one for one in records if one.machine == machine):
-            line = f"  {one.id:<{name}} {one.value:>8.4g} {one.unit}{_against(one)}"
-            cut = line if len(line) <= room else line[: room - 1] + "…"
-            typer.echo(f"{cut:<{room}} {(one.commit or '')[:COMMIT_DIGITS]}")
-    if listing.others:
-        console.print(f"not records: {', '.join(str(path) for path in listing.others)}")
+        for record in (record for record in records if record.machine == machine):
+            line = f"  {record.id:<{id_width}} {record.value:>8.4g} {record.unit}{_nearest_peer(record)}"
+            short = line if len(line) <= width else line[: width - 1] + "…"
+            typer.echo(f"{short:<{width}} {(record.commit or '')[:COMMIT_DIGITS]}")
+    if listing.other_files:
+        console.print(f"not records: {', '.join(str(path) for path in listing.other_files)}")
 
 
-def _against(record: Record) -> str:
-    """The nearest rival."""
+def _nearest_peer(record: Record) -> str:
+    """Name and value of the comparison value nearest to the record's."""
     if not record.against:
         return ""
-    name, value = min(record.against.items(), key=lambda one: abs(one[1] - record.value))
+    name, value = min(record.against.items(), key=lambda peer: abs(peer[1] - record.value))
     return f" ({value:.4g} {name})"

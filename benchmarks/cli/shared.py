@@ -9,7 +9,7 @@ from linearno.cli.shared import console
 from linearno.reproduce.records import Record, write_record
 
 OutOption = Annotated[
-    Path | None, typer.Option(help="folder for the record, such as results; print only by default")
+    Path | None, typer.Option(help="folder of records to write to, such as results; by default only print")
 ]
 SetOption = Annotated[
     list[str] | None,

@@ -1,4 +1,4 @@
-"""Records as Markdown: a writer for each table of README.md and docs/, registered under its marker's name."""
+"""Markdown tables of README.md and docs/: one writer per table, registered under the name of its marker."""
 
 from benchmarks.tables import readme, registry, scale, solvers, timing, training
 from benchmarks.tables.markdown import TABLES

@@ -1,4 +1,4 @@
-"""What the writers of tables share: their registry, Markdown, and where a record comes from."""
+"""Registry of table writers, Markdown formatting, and origin of records."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -6,11 +6,11 @@ from linearno.reproduce.records import Record
 
 Records = Mapping[str, Record]
 Writer = Callable[[Records], str]
-TITLES = {
+TITLES = {  # if the title is not the capitalised name
     "burgers1": "Burgers, 1 % observed",
     "burgers20": "Burgers, 20 % observed",
     "ns": "Navier–Stokes",
-}  # of benchmarks whose capitalised name is not their title
+}
 
 TABLES: dict[str, Writer] = {}
 
@@ -19,28 +19,28 @@ def table(name: str, prefix: str, *, command: str | None, others: bool = False) 
     """Register the writer of the table between `<!-- name -->` and `<!-- /name -->`.
 
     Args:
-        name: of the marker.
-        prefix: the writer gets the records below it, by the rest of their ids; a record whose whole id is
-            the prefix has the name "".
-        command: named instead of the table if there are none; None if the table needs no records.
-        others: the writer gets all records, by their whole ids.
+        name: name of the marker.
+        prefix: the writer gets the records whose ids start with it, keyed by the remainder of the id ("" for
+            the record whose id is the prefix).
+        command: command that measures the records, shown if there are none; None if none are needed.
+        others: pass all records to the writer, keyed by id.
     """
 
     def register(write: Writer) -> Writer:
-        def written(records: Records) -> str:
+        def write_or_hint(records: Records) -> str:
             found = below(records, prefix)
             if not found and command is not None:
-                return f"Not yet measured: `{command}` does it."
+                return f"Not yet measured: run `{command}`."
             return write(records if others else found)
 
-        TABLES[name] = written
+        TABLES[name] = write_or_hint
         return write
 
     return register
 
 
 def below(records: Records, prefix: str) -> dict[str, Record]:
-    """The records with the id `prefix` or an id that starts with `prefix/`, by the rest of their ids."""
+    """Records with the id `prefix` or an id that starts with `prefix/`, keyed by the remainder of the id."""
     return {
         id.removeprefix(prefix).removeprefix("/"): record
         for id, record in records.items()
@@ -66,6 +66,6 @@ def origin(record: Record) -> str:
 
 
 def short_commit(record: Record) -> str:
-    """Ten digits, and `-dirty` if files differed from the commit."""
+    """First ten digits of the commit, with `-dirty` if files differed from it."""
     commit, mark, state = (record.commit or "unknown").partition("-")
     return commit[:10] + mark + state

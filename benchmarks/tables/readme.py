@@ -15,12 +15,12 @@ from benchmarks.tables.markdown import (
 from linearno.reproduce.records import Record
 
 PUBLISHED_EPOCHS = 500  # of every published error
-POWERS = {10**6: "10⁶", 10**7: "10⁷", 10**8: "10⁸"}  # points of the predictions in the table of speed
+POWERS = {10**6: "10⁶", 10**7: "10⁷", 10**8: "10⁸"}  # numbers of points in the speed table
 
 
 @table("accuracy", "train", command="python -m benchmarks train darcy/linearno --out results")
 def accuracy_table(found: Records) -> str:
-    """A row for each benchmark: the test error of LinearNO on generated data, and the published one."""
+    """A row per benchmark: test error of LinearNO on generated data, and published error."""
     runs = {name.removesuffix("/linearno"): run for name, run in found.items() if name.endswith("/linearno")}
     rows = []
     for name, run in runs.items():
@@ -45,7 +45,7 @@ def accuracy_table(found: Records) -> str:
 
 
 def _devices(records: Iterable[Record]) -> str:
-    """The accelerators (the first part of a machine's name) of the records."""
+    """Accelerators of the records: the first part of the machine names."""
     return " and ".join(dict.fromkeys(record.machine.partition(",")[0] for record in records))
 
 
@@ -53,7 +53,9 @@ def _devices(records: Iterable[Record]) -> str:
 def speed_table(records: Records) -> str:
     """Times of training steps, compared with plain PyTorch, and of predictions on large meshes."""
     steps = {name: step for name, step in below(records, "bench/step").items() if step.against}
-    rows = [[_step_title(name, step), f"{step.value:.3g} ms", *_rivals(step)] for name, step in steps.items()]
+    rows = [
+        [_step_title(name, step), f"{step.value:.3g} ms", *_plain_times(step)] for name, step in steps.items()
+    ]
     head = ["training step, batch × points", "linearno, bf16", "plain, compiled", "plain, fp32"]
     caption = (
         "Forward, loss, backward, clipping and optimiser at the published settings; plain: the same network\n"
@@ -68,15 +70,15 @@ def _step_title(name: str, step: Record) -> str:
     return f"{title(name)}, {shape['batch']} × {shape['points']:,}"
 
 
-def _rivals(step: Record) -> list[str]:
-    """Times of the best compiled and of the eager fp32 implementation, with their ratios to ours."""
+def _plain_times(step: Record) -> list[str]:
+    """Times of the fastest compiled and the eager fp32 plain implementation, with ratios to linearno."""
     compiled = [time for name, time in step.against.items() if "compiled" in name]
     times = min(compiled, default=None), step.against.get("plain, fp32")
     return ["" if time is None else f"{time:.3g} ms ({time / step.value:.2g}×)" for time in times]
 
 
 def _predictions(records: Records) -> str:
-    """A line with the time of a prediction at 10⁶, 10⁷ and 10⁸ points of the largest model that was timed."""
+    """Times of streamed predictions at 10⁶, 10⁷ and 10⁸ points."""
     growth = records.get("scale/growth/cuda")
     seconds = {} if growth is None else _growth_seconds(growth)
     model = None if growth is None else growth.details["model"]
@@ -121,7 +123,7 @@ def demo_table(runs: Records) -> str:
 
 @table("summary", "bench", command="python -m benchmarks attention --out results", others=True)
 def summary_table(records: Records) -> str:
-    """One row for each figure: ours and the best of the others."""
+    """A row per record: the value of linearno and the best comparison value."""
     rows = []
     for prefix, label in (("bench/attention", "attention layer"), ("bench/step", "training step")):
         for key, record in below(records, prefix).items():

@@ -15,7 +15,7 @@ MARKS = (
 
 @table("models", "", command=None, others=True)
 def models_table(records: Records) -> str:
-    """A row for each built-in model with its paper, a column for each built-in benchmark.
+    """A row per built-in model with its paper, a column per built-in benchmark.
 
     A model `cross-NAME`, the form of NAME for field reconstruction, shares the row of NAME.
     """
@@ -33,7 +33,7 @@ def models_table(records: Records) -> str:
 
 @table("benchmarks", "", command=None, others=True)
 def benchmarks_table(records: Records) -> str:
-    """A row for each built-in benchmark: what is given, what is predicted, and at which points."""
+    """A row per built-in benchmark: inputs, outputs and points."""
     rows = [[f"`{name}`", DATASETS[name].summary.partition(": ")[2]] for name in _benchmarks()]
     return markdown_table(["benchmark", "problem"], rows)
 

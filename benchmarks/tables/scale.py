@@ -1,4 +1,4 @@
-"""Large meshes: tables of docs/measured.md."""
+"""Tables of docs/measured.md about large meshes."""
 
 import statistics
 
@@ -25,8 +25,15 @@ def scale_table(records: Records) -> str:
 def _row(key: str, record: Record) -> list[str]:
     facts = record.details
     model = f"width {facts['model']['width']}, depth {facts['model']['depth']}, {facts['precision']}"
-    taken = "" if facts.get("bytes") is None else format_bytes(facts["bytes"])
-    return [LABELS[key.split("/")[0]], f"{facts['points']:,}", model, _time(record), taken, origin(record)]
+    memory_used = "" if facts.get("bytes") is None else format_bytes(facts["bytes"])
+    return [
+        LABELS[key.split("/")[0]],
+        f"{facts['points']:,}",
+        model,
+        _time(record),
+        memory_used,
+        origin(record),
+    ]
 
 
 def _time(record: Record) -> str:
@@ -50,9 +57,11 @@ def _growth(record: Record) -> str:
     facts, rows = record.details, []
     for row in facts["rows"]:
         median = statistics.median(row["seconds"])
-        taken = "" if row["bytes"] is None else format_bytes(row["bytes"])
-        each = f"{1e6 * median / row['points']:.3g}"
-        rows.append([f"{row['points']:,}", f"{median:.3g}", each, taken, row["keep"], f"{row['chunk']:,}"])
+        memory_used = "" if row["bytes"] is None else format_bytes(row["bytes"])
+        per_point = f"{1e6 * median / row['points']:.3g}"
+        rows.append(
+            [f"{row['points']:,}", f"{median:.3g}", per_point, memory_used, row["keep"], f"{row['chunk']:,}"]
+        )
     head = ["points", "s", "µs per point", "memory", "features in", "chunk"]
     fits = f"time as N^{facts['exponents']['time']:.2f}"
     if memory := facts.get("memory"):

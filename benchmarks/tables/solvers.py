@@ -1,4 +1,4 @@
-"""Solvers and generated data: tables of docs/measured.md and docs/data.md."""
+"""Tables of docs/measured.md and docs/data.md about solvers and generated data."""
 
 from benchmarks.tables.markdown import Records, markdown_table, origin, short_commit, table, title
 from linearno.reproduce.records import Record
@@ -12,12 +12,12 @@ def generation_lines(found: Records) -> str:
 def _generation(name: str, record: Record) -> str:
     facts = record.details
     samples = sum(facts["sizes"].values())
-    how = f"with {facts['workers']} workers" if facts["device"] == "cpu" else f"on {facts['device']}"
+    processor = f"with {facts['workers']} workers" if facts["device"] == "cpu" else f"on {facts['device']}"
     machine = record.machine.removeprefix(f"{facts['device']}, ")
     scheme = f", scheme {facts['scheme']}" if facts.get("scheme") else ""
     return (
         f"{title(name)} at resolution {facts['resolution']}{scheme}: "
-        f"{samples:,} samples solved and written in {record.value:.0f} s {how} "
+        f"{samples:,} samples solved and written in {record.value:.0f} s {processor} "
         f"({machine}, commit {short_commit(record)})."
     )
 
@@ -28,7 +28,7 @@ def _generation(name: str, record: Record) -> str:
     command="python -m benchmarks navier-stokes-schemes --device cuda --out results",
 )
 def schemes_table(found: Records) -> str:
-    """Errors of both Navier–Stokes schemes against a refined solution, and against the published scheme."""
+    """Errors of the Navier–Stokes schemes relative to a refined solution and to the published scheme."""
     facts = found[""].details
     head = ["scheme", "grid", "type", "step", "s", "error", "difference from published"]
     rows = [
@@ -53,7 +53,7 @@ def schemes_table(found: Records) -> str:
     command="python -m benchmarks navier-stokes-schemes --coarse --frames 20 --samples 2 --out results",
 )
 def grids_table(found: Records) -> str:
-    """Error of the Navier–Stokes solver's usual scheme on coarser grids, at half time and at the end."""
+    """Error of the scheme rk4 on coarser grids, at half and at full time."""
     facts = found[""].details
     half, end = facts["frames"] // 2, facts["frames"]
     rows = [
@@ -67,7 +67,7 @@ def grids_table(found: Records) -> str:
 
 @table("meshes", "solver/forging_meshes", command="python -m benchmarks forging-meshes --out results")
 def meshes_table(found: Records) -> str:
-    """Difference of forgings on one mesh and on the next finer one."""
+    """Difference between forgings on successive meshes."""
     facts = found[""].details
     rows = [
         [
@@ -78,8 +78,8 @@ def meshes_table(found: Records) -> str:
         for row in facts["rows"]
     ]
     head = ["nodes along the block", "relative L2 between them", "difference in slide, of slide"]
-    turned = facts["turned_corners"].items()
-    shares = ", ".join(f"{1000 * share:.2g} on {nodes} nodes" for nodes, share in turned)
+    inverted = facts["turned_corners"].items()
+    shares = ", ".join(f"{1000 * share:.2g} on {nodes} nodes" for nodes, share in inverted)
     note = (
         f"Means of {facts['dies']} random dies, slides in the last frame. Elements of 1,000 with an inverted "
         f"corner there: {shares}"
@@ -89,7 +89,7 @@ def meshes_table(found: Records) -> str:
 
 @table("flows", "solver/airfoil_flows", command="python -m benchmarks airfoil-flows --out results")
 def flows_table(found: Records) -> str:
-    """Statistics of generated airfoil flows and those reported of the published ones."""
+    """Statistics of generated airfoil flows and those reported for the published files."""
     facts = found[""].details
     rows = [
         [row["what"], row["published"] or "", f"{row['mean']:.2g} ({row['least']:.2g} to {row['most']:.2g})"]

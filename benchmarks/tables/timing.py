@@ -1,4 +1,4 @@
-"""Times of layers and steps: tables of docs/measured.md."""
+"""Tables of docs/measured.md about times of layers and steps."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def cpu_table(found: Records) -> str:
     "bench/cpu/darcy_kept_memory",
     command="python -m benchmarks darcy-cpu --out results --id bench/cpu/darcy_kept_memory",
 )
-def kept_line(found: Records) -> str:
+def allocator_line(found: Records) -> str:
     ours, plain = (found[""].details["median"][name]["inference_ms"] for name in ("linearno", "write-up"))
     return (
         f"With `MALLOC_TRIM_THRESHOLD_` and `MALLOC_MMAP_THRESHOLD_` at 1 GB for both, which avoids page "
@@ -46,7 +46,7 @@ def kept_line(found: Records) -> str:
 
 @table("parts", "bench/step", command="python -m benchmarks step --out results")
 def parts_table(steps: Records) -> str:
-    """Kinds of kernels in our steps: a row for each kind, a column for each shape."""
+    """Device time of linearno steps: a row per kind of kernel, a column per shape."""
     found = {key: record.details["parts"] for key, record in steps.items() if record.details.get("parts")}
     names = list(dict.fromkeys(name for parts in found.values() for name in parts))
 
@@ -61,7 +61,7 @@ def parts_table(steps: Records) -> str:
 @table("attention", "bench/attention", command="python -m benchmarks attention --out results")
 @table("step", "bench/step", command="python -m benchmarks step --out results")
 def times_table(found: Records) -> str:
-    """A row for each candidate, ours first, and a column for each shape."""
+    """A row per candidate, linearno first, and a column per shape."""
     ours = list(dict.fromkeys(record.details["ours"] for record in found.values()))
     others = [
         name for record in found.values() for name in (*record.details["times_ms"], *record.details["absent"])
@@ -93,11 +93,11 @@ def _cell(details: dict[str, Any], name: str) -> str:
 
 
 def _notes(found: Records) -> str:
-    """A line for each machine and commit, then the share of the device's measured ceilings."""
+    """A line per machine and commit, then the fractions of the device's measured peak rates."""
     groups: dict[str, list[str]] = {}
     for key, record in found.items():
         groups.setdefault(origin(record), []).append(key)
-    lines = [f"{', '.join(keys)}: {where}." for where, keys in groups.items()]
+    lines = [f"{', '.join(keys)}: {name}." for name, keys in groups.items()]
     shares = [_share(key, record) for key, record in found.items() if "of_ceiling" in record.details]
     if shares:
         lines.append(f"Share of the ceilings measured in the same process: {'; '.join(shares)}.")
@@ -105,5 +105,5 @@ def _notes(found: Records) -> str:
 
 
 def _share(key: str, record: Record) -> str:
-    kinds = record.details["of_ceiling"].items()
-    return f"{key} {' and '.join(f'{100 * part:.0f} % ({what})' for what, part in kinds)}"
+    fractions = record.details["of_ceiling"].items()
+    return f"{key} {' and '.join(f'{100 * value:.0f} % ({kind})' for kind, value in fractions)}"

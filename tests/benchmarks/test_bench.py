@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.attention import SHAPES, AttentionShape, bench_attention, our_attention, question
-from benchmarks.cli.bench import STEPS, Shape, step_case
+from benchmarks.attention import SHAPES, AttentionShape, attention_inputs, bench_attention, our_attention
+from benchmarks.cli.bench import EXTRA_TRAINING, Shape, step_case
 from benchmarks.plain_model import plain_attention, plain_twin
 from benchmarks.step import StepCase, bench_step, our_step, plain_step
 from benchmarks.tables import TABLES
-from benchmarks.timing import Effort, measure_ceilings
+from benchmarks.timing import TimingSettings, measure_ceilings
 from linearno import LinearNO
 from linearno.core.config import override
 from linearno.core.errors import UserError
@@ -35,7 +35,7 @@ from linearno.training import LossConfig, Rollout, Task, TrainingConfig
 
 CPU = torch.device("cpu")
 TINY = AttentionShape(batch=2, points=33, heads=3, head_width=5, slices=7)
-SHORT = Effort(warmup=1, rounds=2, repeats=2)
+SHORT = TimingSettings(warmup=1, rounds=2, repeats=2)
 
 
 @pytest.fixture
@@ -55,13 +55,13 @@ def case():
 
 
 def test_our_attention_agrees_with_the_write_up_in_value_and_gradient():
-    asked = type(question(TINY, CPU, "fp32"))(
-        *(leaf.detach().double().requires_grad_() for leaf in question(TINY, CPU, "fp32"))
+    inputs = type(attention_inputs(TINY, CPU, "fp32"))(
+        *(leaf.detach().double().requires_grad_() for leaf in attention_inputs(TINY, CPU, "fp32"))
     )
-    ours, plain = our_attention(asked), plain_attention(*asked)
+    ours, plain = our_attention(inputs), plain_attention(*inputs)
     torch.testing.assert_close(ours, plain)
     cotangent = torch.randn_like(ours)
-    gradients = (torch.autograd.grad(out, asked, cotangent) for out in (ours, plain))
+    gradients = (torch.autograd.grad(out, inputs, cotangent) for out in (ours, plain))
     torch.testing.assert_close(*gradients)
 
 
@@ -120,7 +120,7 @@ def test_both_steps_make_the_same_change_to_the_weights(case, task, monkeypatch)
 def test_an_attention_record_holds_every_candidate(tmp_path):
     ceilings = measure_ceilings(CPU, size=16)
     record = bench_attention(
-        "tiny", TINY, CPU, ["fp32", "bf16"], compiled=False, effort=SHORT, ceilings=ceilings
+        "tiny", TINY, CPU, ["fp32", "bf16"], compiled=False, settings=SHORT, ceilings=ceilings
     )
     details = record.details
     assert record.id == "bench/attention/tiny"
@@ -159,12 +159,12 @@ def test_physicsnemo_takes_part_where_it_is_installed(monkeypatch, place):
     for end in range(1, len(parts)):
         monkeypatch.setitem(sys.modules, ".".join(parts[:end]), ModuleType(".".join(parts[:end])))
     monkeypatch.setitem(sys.modules, place, module)
-    record = bench_attention("tiny", TINY, CPU, ["fp32"], compiled=False, effort=SHORT)
+    record = bench_attention("tiny", TINY, CPU, ["fp32"], compiled=False, settings=SHORT)
     assert record.against.keys() == {"plain, fp32", "PhysicsNeMo, fp32"}
 
 
 def test_a_step_record_names_its_recipe_and_peer(case):
-    record = bench_step(case, CPU, ["fp32"], compiled=False, effort=SHORT)
+    record = bench_step(case, CPU, ["fp32"], compiled=False, settings=SHORT)
     assert record.id == "bench/step/tiny"
     assert record.recipe == "darcy/linearno"
     assert record.value == record.details["times_ms"]["linearno, fp32"]["median"] > 0
@@ -174,7 +174,7 @@ def test_a_step_record_names_its_recipe_and_peer(case):
 
 def test_every_shape_has_an_attention_and_a_step_at_the_published_size():
     assert set(SHAPES) == {str(shape) for shape in Shape}
-    assert all(name in STEPS or f"{name}/linearno" in RECIPES for name in SHAPES)
+    assert all(name in EXTRA_TRAINING or f"{name}/linearno" in RECIPES for name in SHAPES)
     for name, shape in SHAPES.items():
         case = step_case(name)
         model = case.model
@@ -234,7 +234,7 @@ def test_runs_that_differ_by_their_seed_make_one_record_of_their_mean(tiny_confi
     with pytest.raises(UserError, match="the same seed"):
         record_runs([tmp_path / "0", tmp_path / "0"])
     run(tiny_config("darcy/linearno", "seed=2", "training.lr=1e-4"), tmp_path / "2", CPU)
-    with pytest.raises(UserError, match="differ by more than their seed"):
+    with pytest.raises(UserError, match="differ by more than the seed"):
         record_runs([tmp_path / "0", tmp_path / "2"])
 
 

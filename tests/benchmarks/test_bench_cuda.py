@@ -11,7 +11,7 @@ from torch import nn
 
 from benchmarks.attention import AttentionShape, bench_attention
 from benchmarks.step import StepCase, bench_step, our_step, plain_step
-from benchmarks.timing import Effort, graphed, measure_ceilings
+from benchmarks.timing import TimingSettings, capture_graph, measure_ceilings
 from linearno.core.device import set_matmul_precision
 from linearno.data import FieldSpec
 from linearno.models import MODELS
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 CUDA = torch.device("cuda")
-SHORT = Effort(warmup=2, rounds=2, repeats=3)
+SHORT = TimingSettings(warmup=2, rounds=2, repeats=3)
 CASE = StepCase(
     name="tiny",
     spec=FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",)),
@@ -34,7 +34,7 @@ CASE = StepCase(
 
 def test_attention_is_timed_eager_and_as_a_graph():
     shape = AttentionShape(2, 333, 2, 16, 8)
-    record = bench_attention("tiny", shape, CUDA, ["bf16", "tf32"], compiled=False, effort=SHORT)
+    record = bench_attention("tiny", shape, CUDA, ["bf16", "tf32"], compiled=False, settings=SHORT)
     assert record.details["ours"] == "linearno, bf16, graph"
     assert {"plain, bf16", "plain, bf16, graph", "plain, tf32, graph"} <= record.against.keys()
     assert record.details["peak_mib"]["plain, tf32"] > 0
@@ -43,7 +43,7 @@ def test_attention_is_timed_eager_and_as_a_graph():
 
 
 def test_a_step_and_the_graph_of_its_peer_run():
-    record = bench_step(CASE, CUDA, ["bf16"], compiled=False, effort=SHORT)
+    record = bench_step(CASE, CUDA, ["bf16"], compiled=False, settings=SHORT)
     assert record.details["peak_mib"]["linearno, bf16"] > 0
     plain_step(CASE, CUDA, "bf16", graph=True)()
     torch.cuda.synchronize()
@@ -57,7 +57,7 @@ def test_ceilings_of_all_precisions():
 @pytest.mark.slow
 def test_all_precisions_compiled_and_captured_in_one_process():
     """Each capture empties the allocator's cache: memory of a graph that nobody keeps would be gone."""
-    record = bench_step(CASE, CUDA, ["bf16", "tf32", "fp32"], compiled=True, effort=SHORT)
+    record = bench_step(CASE, CUDA, ["bf16", "tf32", "fp32"], compiled=True, settings=SHORT)
     assert record.details["absent"] == {}
     torch.cuda.synchronize()
 
@@ -74,10 +74,10 @@ def test_a_graph_reads_its_weights_after_everybody_else_dropped_them():
             model(x).square().mean().backward()
             optimizer.step()
 
-        step = graphed(work, CUDA) if replay else work
+        step = capture_graph(work, CUDA) if replay else work
         return step, weakref.ref(model)
 
-    (captured, model), (eager, twin) = train(True), train(False)
+    (replayed, model), (eager, twin) = train(True), train(False)
     gc.collect()
     torch.cuda.empty_cache()
     fill = [torch.full((2**16,), torch.nan, device=CUDA) for _ in range(64)]
@@ -85,7 +85,7 @@ def test_a_graph_reads_its_weights_after_everybody_else_dropped_them():
     for _ in range(3):
         eager()
     for _ in range(3):
-        captured()
+        replayed()
         eager()
     torch.cuda.synchronize()
     assert all(part.isnan().all() for part in fill)
@@ -125,7 +125,7 @@ def test_two_models_train_side_by_side_between_captures_as_each_alone():
 
 
 def test_a_captured_step_is_captured_again_after_moments_were_loaded():
-    """The optimizer moves weights and moments to new memory, which a graph captured before does not know."""
+    """The optimizer moves weights and moments to new memory, which an earlier graph does not use."""
     curves = []
     for capture in (True, False):
         work, losses, saved = our_step(CASE, CUDA, "fp32", capture=capture), [], {}

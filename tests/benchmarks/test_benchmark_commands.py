@@ -47,7 +47,7 @@ def test_pages_are_written_from_records(folder, tmp_path):
     (tmp_path / "README.md").write_text("<!-- step -->\n<!-- /step -->\n")
     code, output = measure("results", "--folder", folder, "--write-docs", "--root", tmp_path)
     assert code == 2
-    assert "README.md: the records of 'step' lack" in output
+    assert "README.md: records of table 'step' lack" in output
     (folder / "bench/step/darcy.json").unlink()
     code, output = measure("results", "--folder", folder, "--write-docs", "--root", tmp_path)
     assert code == 0, output

@@ -158,7 +158,5 @@ def test_an_unknown_table_is_refused_before_any_page_is_written(project, records
 
 
 def test_a_place_without_a_readme_is_refused(tmp_path):
-    with pytest.raises(
-        UserError, match=r"README\.md does not exist; run the command in the project's folder"
-    ):
+    with pytest.raises(UserError, match=r"README\.md does not exist; run the command in the repository root"):
         pages(tmp_path)

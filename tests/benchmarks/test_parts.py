@@ -1,4 +1,4 @@
-from benchmarks.kernel_times import by_part, part_of
+from benchmarks.kernel_times import kernel_kind, sum_by_kind
 
 
 def test_kernels_are_told_by_their_names():
@@ -14,11 +14,11 @@ def test_kernels_are_told_by_their_names():
         "_weight_back": "sums of gradients",
         "something new": "other",
     }
-    assert {name: part_of(name) for name in names} == names
+    assert {name: kernel_kind(name) for name in names} == names
 
 
 def test_parts_are_of_one_call_with_the_longest_first():
     kernels = [("_norm", 10.0, 4), ("_mlp", 60.0, 2), ("_norm_back", 20.0, 2)]
-    parts = by_part(kernels, calls=2)
+    parts = sum_by_kind(kernels, calls=2)
     assert list(parts) == ["MLP", "norm"]
     assert parts["norm"] == {"us": 15.0, "kernels": 3.0}

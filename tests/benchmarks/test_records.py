@@ -50,7 +50,7 @@ def test_records_are_listed_by_id_and_other_json_is_set_apart(record, tmp_path):
     assert list(listing.records) == ["bench/attention/ns", "bench/step/darcy"]
     write_record(tmp_path, record.model_copy(update={"id": "bench/step/darcy-fine"}))
     assert list(read_records(tmp_path).records)[1:] == ["bench/step/darcy", "bench/step/darcy-fine"]
-    assert listing.others == [tmp_path / "efficiency.json"]
+    assert listing.other_files == [tmp_path / "efficiency.json"]
 
 
 def refusal(path):
@@ -84,7 +84,7 @@ def test_a_cut_or_foreign_file_is_no_record(record, tmp_path):
     path.write_text(path.read_text()[:-40])
     assert "is not valid JSON" in refusal(path)
     path.write_text('{"darcy": {}}')
-    assert "is no record" in refusal(path)
+    assert "is not a record" in refusal(path)
     path.write_text('{"id": "bench/step/darcy"}')
     assert "value: field required" in refusal(path)
 
@@ -92,7 +92,7 @@ def test_a_cut_or_foreign_file_is_no_record(record, tmp_path):
 def test_a_record_under_another_name_is_refused(record, tmp_path):
     path = write_record(tmp_path, record)
     path.rename(path.with_name("airfoil.json"))
-    with pytest.raises(UserError, match=r"airfoil\.json holds the record bench/step/darcy; move it"):
+    with pytest.raises(UserError, match=r"airfoil\.json contains the record bench/step/darcy; move it"):
         read_records(tmp_path)
     with pytest.raises(UserError, match="no folder of records"):
         read_records(tmp_path / "nowhere")
@@ -101,4 +101,4 @@ def test_a_record_under_another_name_is_refused(record, tmp_path):
 def test_every_committed_record_can_be_read():
     listing = read_records(Path(__file__).parents[2] / "results")
     assert "bench/cpu/darcy" in listing.records
-    assert [path.name for path in listing.others] == ["efficiency.json"]
+    assert [path.name for path in listing.other_files] == ["efficiency.json"]

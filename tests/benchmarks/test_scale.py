@@ -7,17 +7,17 @@ import torch
 
 from benchmarks import scale
 from benchmarks.scale import (
-    Measured,
+    Measurement,
     Setup,
     bench_growth,
     bench_predict,
     bench_query,
     bench_train,
     exponent,
-    straight_line,
+    fit_line,
 )
 from benchmarks.tables import TABLES
-from benchmarks.timing import resident_mib
+from benchmarks.timing import peak_resident_mib
 from linearno.reproduce.records import read_record, write_record
 from tests.commands import measure, refused_measurement
 
@@ -35,7 +35,7 @@ def test_the_resident_set_rises_by_what_is_written():
     def work():
         torch.ones(2**24)
 
-    rise = resident_mib(work)
+    rise = peak_resident_mib(work)
     assert rise is None or 60 < rise < 90  # MiB, of 64
 
 
@@ -65,7 +65,7 @@ def test_growth_is_a_row_for_each_size_and_a_fit():
 def test_growth_is_fitted_where_a_mesh_is_more_than_a_chunk(monkeypatch):
     """Below that a time is what starting it takes, here 1 s whatever the size."""
     sizes = [100, 1000, 40_000, 80_000, 160_000]
-    found = [Measured([max(1.0, n / 10_000)], 1e6 + 100.0 * n) for n in sizes]
+    found = [Measurement([max(1.0, n / 10_000)], 1e6 + 100.0 * n) for n in sizes]
     monkeypatch.setattr(scale, "measure", lambda setup, *works: found)
     record = bench_growth("scale/growth/cpu", sizes, TINY)
     assert record.value == pytest.approx(1)
@@ -76,8 +76,8 @@ def test_growth_is_fitted_where_a_mesh_is_more_than_a_chunk(monkeypatch):
 
 def test_memory_is_fitted_by_a_straight_line_whose_parts_are_not_negative():
     sizes = [10**4, 10**5, 10**6]
-    assert straight_line(sizes, [2e7 + 512 * n for n in sizes]) == pytest.approx((2e7, 512.0))
-    assert straight_line(sizes, [512 * n - 1e6 for n in sizes])[0] == 0.0
+    assert fit_line(sizes, [2e7 + 512 * n for n in sizes]) == pytest.approx((2e7, 512.0))
+    assert fit_line(sizes, [512 * n - 1e6 for n in sizes])[0] == 0.0
 
 
 def test_the_command_writes_records_and_a_picture(tmp_path):
@@ -87,6 +87,6 @@ def test_the_command_writes_records_and_a_picture(tmp_path):
     assert "300 points" in output
     assert (tmp_path / "g.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert (tmp_path / "scale/growth/cpu.json").exists()
-    assert "predict/100M wants a GPU" in refused_measurement(
+    assert "predict/100M needs a GPU" in refused_measurement(
         "scale", "--what", "predict/100M", "--device", "cpu"
     )

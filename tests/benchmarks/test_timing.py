@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from benchmarks.timing import Candidate, Effort, Timing, compete, measure_ceilings, peak_mib
+from benchmarks.timing import Candidate, Timing, TimingSettings, measure_ceilings, peak_mib, time_candidates
 
 CPU = torch.device("cpu")
-SHORT = Effort(warmup=1, rounds=3, repeats=2)
+SHORT = TimingSettings(warmup=1, rounds=3, repeats=2)
 
 
 def test_median_and_quartiles_of_known_times():
@@ -18,7 +18,7 @@ def test_median_and_quartiles_of_known_times():
 def test_candidates_are_called_in_turn():
     calls = []
     entries = {name: lambda name=name: Candidate(lambda: calls.append(name)) for name in "ab"}
-    results = compete(entries, CPU, SHORT)
+    results = time_candidates(entries, CPU, SHORT)
     assert "".join(calls) == "ab" + "aabb" * 3
     assert {name: timing.calls for name, timing in results.times.items()} == {"a": 6, "b": 6}
     assert results.peak_mib == {"a": None, "b": None}
@@ -29,11 +29,11 @@ def test_one_that_cannot_run_is_named_and_the_others_go_on():
         raise RuntimeError("no compiler here\nand a long trace")
 
     entries = {"fine": lambda: Candidate(lambda: None), "broken": broken}
-    results = compete(entries, CPU, SHORT)
+    results = time_candidates(entries, CPU, SHORT)
     assert list(results.times) == ["fine"]
     assert results.absent == {"broken": "no compiler here"}
     with pytest.raises(RuntimeError, match="no compiler"):
-        compete(entries, CPU, SHORT, required="broken")
+        time_candidates(entries, CPU, SHORT, required="broken")
 
 
 def test_a_time_as_a_fraction_of_what_the_device_reaches():

@@ -83,7 +83,7 @@ def test_a_damaged_set_is_told_with_exit_code_2(type_, tmp_path):
         ("generate ns --resolution 200 --out {}/set", "resolution 200 does not fit"),
         (
             "generate pipe --resolution 100 --out {}/set",
-            "resolution 100 does not fit; Pipe needs",
+            "resolution 100 does not fit; expected a power of two",
         ),
         ("generate pipe --scheme rk4 --out {}/set", "pipe has one scheme only; leave out --scheme"),
         ("verify pipe --root {}", "does not exist; run `linearno data generate pipe"),

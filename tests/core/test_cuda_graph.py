@@ -10,7 +10,7 @@ import pytest
 import torch
 from jaxtyping import config
 
-from benchmarks.timing import graphed
+from benchmarks.timing import capture_graph
 from linearno.core import cuda_graph
 from linearno.core.cuda_graph import capture
 from linearno.inference.streaming.cuda_graphs import MAX_GRAPHS, GraphCache
@@ -95,7 +95,7 @@ def step_on(weights):
 def test_a_graph_keeps_what_its_function_reads(cuda):
     weights = Weights()
     alive = weakref.ref(weights)
-    replay = graphed(step_on(weights), CUDA)
+    replay = capture_graph(step_on(weights), CUDA)
     del weights
     gc.collect()
     assert alive() is not None

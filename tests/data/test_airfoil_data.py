@@ -96,7 +96,7 @@ def test_an_airfoil_that_is_drawn_again_keeps_its_number_and_leaves_the_others_a
 ):
     calls = []
 
-    def second_fails_once(cells, outside, at_once):
+    def second_fails_once(cells, outside, concurrent):
         calls.append(1)
         reached = torch.full((1,), float(len(calls) == 2), dtype=torch.float64)
         return steady_euler.SteadyFlow(outside, reached, torch.zeros_like(reached))

@@ -105,7 +105,7 @@ def test_a_stopped_generation_goes_on_to_the_same_bytes(burgers, tmp_path, monke
     monkeypatch.setattr(module, "RECORD_SECONDS", 0)
     with pytest.raises(Stopped):
         fill(tmp_path / "cut", tick=stop_after(3))
-    with pytest.raises(UserError, match="stopped after 3 of 7 samples: repeat the command that began it"):
+    with pytest.raises(UserError, match="stopped after 3 of 7 samples; repeat the command that started it"):
         open_burgers(config(tmp_path / "cut"))
     assert fill(tmp_path / "cut") == [3, 1, 1, 1, 1]
     assert read_card(tmp_path / "cut", how="").files == read_card(burgers, how="").files
@@ -199,7 +199,7 @@ def test_published_files_on_different_grids_are_told(published):
 def test_coordinates_with_space_and_time_exchanged_are_refused(published):
     x = np.load(published / FILES.published["train"], allow_pickle=True).item()["x"]
     change(published / FILES.published["train"], x=x[..., ::-1].copy())
-    with pytest.raises(UserError, match=r"train.npy: x does not hold \(x, t\)"):
+    with pytest.raises(UserError, match=r"train.npy: expected x to be \(x, t\)"):
         open_burgers(config(published))
     change(published / FILES.published["train"], x=x[:, :5])
     with pytest.raises(UserError, match=r"train.npy: x has shape \(4, 5, 10, 2\); expected \(4, 10, 10, 2\)"):
@@ -271,7 +271,7 @@ def test_a_file_that_would_run_a_command_is_refused_and_runs_nothing(published, 
         write_pickle(path, pickle.dumps(Runs(f"touch {trace}")))
     else:
         change(path, f=Runs(f"touch {trace}"))
-    with pytest.raises(UserError, match=r"train.npy asks for '\w+\.system', which is no part") as told:
+    with pytest.raises(UserError, match=r"train.npy refers to '\w+\.system', which is not part") as told:
         open_burgers(config(published))
     assert "\n" not in str(told.value)
     assert not trace.exists()

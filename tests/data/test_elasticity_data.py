@@ -237,7 +237,7 @@ def test_a_finer_set_has_four_times_as_many_points(serial, tmp_path):
     [
         (lambda theta, angles: np.full(len(angles), np.nan), "expected a void of finite radius"),
         (lambda theta, angles: np.full(len(angles), 0.6), "the void has radii from 0.6 to 0.6"),
-        (lambda theta, angles: 0.25 + 0.2 * np.sin(20 * angles), r"quad \d+ of 108 is folded"),
+        (lambda theta, angles: 0.25 + 0.2 * np.sin(20 * angles), r"quad \d+ of 108 is inverted"),
     ],
 )
 def test_a_sample_that_cannot_be_solved_is_named_and_leaves_no_set(

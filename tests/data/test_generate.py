@@ -126,13 +126,13 @@ def test_other_settings_are_refused_in_a_finished_and_in_an_unfinished_folder(se
         fill(tmp_path / "finished", **change)
     with pytest.raises(KeyboardInterrupt):
         fill(tmp_path / "begun", generator=interrupted_after(3))
-    with pytest.raises(UserError, match="begun with seed 0, resolution 5, train 4, test 2"):
+    with pytest.raises(UserError, match="started with seed 0, resolution 5, train 4, test 2"):
         fill(tmp_path / "begun", **change)
 
 
 @pytest.mark.parametrize("change", [{"equation": "u = other noise"}, {"solver": "another"}])
 def test_a_set_of_another_law_or_solver_is_neither_finished_nor_taken_for_this_one(serial, tmp_path, change):
-    complaint = r"^\S+ was made by another law or solver .*; remove the folder, or choose another --out$"
+    complaint = r"^\S+ was generated with another equation or solver; remove it, or choose another --out$"
     fill(tmp_path / "finished")
     with pytest.raises(KeyboardInterrupt):
         fill(tmp_path / "begun", generator=interrupted_after(3))
@@ -153,7 +153,7 @@ def test_the_words_of_a_scheme_are_part_of_the_solver(serial, tmp_path):
     fill(tmp_path, generator=generator)
     assert read_card(tmp_path, how="").solver == "none; of fourth order"
     assert fill(tmp_path, generator=generator) == []
-    with pytest.raises(UserError, match="was made by another law or solver"):
+    with pytest.raises(UserError, match="was generated with another equation or solver"):
         fill(tmp_path, generator=replace(generator, schemes={"rk4": "of fourth order in time"}))
 
 
@@ -163,7 +163,7 @@ def test_a_set_begun_before_laws_were_recorded_is_not_finished_by_one_that_may_b
     record = json.loads((tmp_path / "progress.json").read_text())
     old = {name: record[name] for name in ("plan", "done", "device")}
     (tmp_path / "progress.json").write_text(json.dumps(old))
-    with pytest.raises(UserError, match="was made by another law or solver"):
+    with pytest.raises(UserError, match="was generated with another equation or solver"):
         fill(tmp_path)
     assert describe_unfinished(tmp_path) == "its generation stopped after 3 of 6 samples"
 
@@ -178,7 +178,7 @@ def test_a_set_of_another_law_is_one_line_and_exit_code_2_and_is_still_well(made
     monkeypatch.setitem(DATASETS._entries, "darcy", changed)
     result = type_("generate", "darcy", *sizes)
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: {made} was made by another law or solver")
+    assert result.stderr.startswith(f"error: {made} was generated with another equation or solver")
     assert result.stderr.count("\n") == 1
     assert "all is well" in type_("verify", "darcy", "--root", made).output
 
@@ -274,12 +274,12 @@ def test_a_disk_that_refuses_the_second_array_keeps_no_first_one(serial, tmp_pat
 
 def test_a_refused_command_removes_nothing_of_a_set_that_was_begun(serial, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_count", lambda *_: None)  # as if killed before the first record
+        patch.setattr(module, "_record_progress", lambda *_: None)  # as if killed before the first record
         patch.setattr(DataGenerator, "_finish", lambda *_: None)
         fill(tmp_path)
     before = sorted(path.name for path in tmp_path.iterdir())
     assert before == ["progress.json", "test_u.npy.part", "train_u.npy.part"]
-    with pytest.raises(UserError, match="begun with seed 0"):
+    with pytest.raises(UserError, match="started with seed 0"):
         fill(tmp_path, seed=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert fill(tmp_path) == [1] * 6

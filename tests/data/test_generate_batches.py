@@ -60,7 +60,7 @@ def test_in_a_batch_the_sample_that_cannot_be_made_is_named(serial, tmp_path):
     for generator, complaint in (
         (fails(SampleError(3, "did not converge")), "^test sample 0: did not converge"),
         (fails(UserError("no room")), "^train sample 0 to test sample 0: no room"),
-        (fails(torch.OutOfMemoryError()), "too little memory to solve 4 at once"),
+        (fails(torch.OutOfMemoryError()), "too little memory for a batch of 4"),
         (in_batches(4, broken), "^train sample 2: the solver gave NaN or infinite values for sol"),
     ):
         with pytest.raises(UserError, match=complaint):
@@ -75,7 +75,9 @@ def test_the_card_says_which_device_solved_and_a_set_is_not_begun_on_one_and_end
         fill(tmp_path, generator=interrupted_after(3))
     with monkeypatch.context() as patch:
         patch.setattr(module, "card_device", lambda device: "Some GPU")
-        with pytest.raises(UserError, match=r"was begun on cpu, and this is Some GPU: .* to rounding only"):
+        with pytest.raises(
+            UserError, match=r"was started on cpu, and this is Some GPU: .* differ by rounding"
+        ):
             fill(tmp_path)
     fill(tmp_path)
     assert read_card(tmp_path, how="").device == "cpu"

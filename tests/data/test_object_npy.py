@@ -11,13 +11,13 @@ from tests.data.pickles import save, write_pickle
 )
 def test_a_name_other_than_those_of_arrays_is_refused(tmp_path, name):
     write_pickle(tmp_path / "bad.npy", f"c{name}\n.".encode())
-    with pytest.raises(UserError, match="which is no part of an array"):
+    with pytest.raises(UserError, match="which is not part of an array"):
         read_pickled(tmp_path / "bad.npy", ("y",), how="")
 
 
 def test_a_length_beyond_all_memory_is_refused(tmp_path):
     write_pickle(tmp_path / "bad.npy", b"\x80\x04\x8e" + (2**62).to_bytes(8, "little"))
-    with pytest.raises(UserError, match="asks for more memory than there is: it is damaged, or too large"):
+    with pytest.raises(UserError, match="needs more memory than available: it is damaged, or too large"):
         read_pickled(tmp_path / "bad.npy", ("y",), how="")
 
 

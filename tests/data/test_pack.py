@@ -152,7 +152,7 @@ def test_a_set_of_another_benchmark_is_refused(darcy_folder, tmp_path):
 def test_a_truncated_file_and_a_full_folder_are_refused(packed, tmp_path):
     path, _ = packed
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(UserError, match="damaged or no packed set"):
+    with pytest.raises(UserError, match="damaged or not a packed set"):
         unpack(path, tmp_path / "set")
     assert not (tmp_path / "set").exists()
     (tmp_path / "full").mkdir()
@@ -173,7 +173,7 @@ def test_a_file_of_the_former_format_is_refused_in_one_line(tmp_path):
 def assert_damaged(path, folder, message=""):
     """The command refuses the file in one line, and the folder stays empty or absent."""
     line = refused("data", "unpack", path, "--out", folder)
-    assert f"{path.name} is damaged or no packed set" in line
+    assert f"{path.name} is damaged or not a packed set" in line
     assert message in line
     assert not folder.exists()
     folder.mkdir()
@@ -193,7 +193,7 @@ def test_a_flipped_byte_is_detected(packed, tmp_path, position):
 
 def test_a_folder_and_other_hdf5_files_are_refused(packed, tmp_path):
     path, _ = packed
-    assert f"{tmp_path} is no packed set" in refused("data", "unpack", tmp_path, "--out", tmp_path / "set")
+    assert f"{tmp_path} is not a packed set" in refused("data", "unpack", tmp_path, "--out", tmp_path / "set")
     with h5py.File(path, "r+") as file:
         del file["test_coeff.npy"]
     assert_damaged(path, tmp_path / "set", "it holds no array 'test_coeff.npy'")

@@ -267,7 +267,7 @@ def test_a_set_of_the_fine_scheme_has_the_same_dies_and_says_what_it_is(finished
 
 def test_a_block_that_cannot_be_forged_is_named_and_leaves_no_set(tmp_path, monkeypatch):
     monkeypatch.setattr(forging, "PENALTY", 5000.0)
-    monkeypatch.setattr(forging, "MAX_SOLVES", 1)
+    monkeypatch.setattr(forging, "MAX_SAMPLE_DRAWS", 1)
     complaint = refused(
         "data", "generate", "plasticity", "--train", 1, "--test", 1, "--resolution", 11, "--out", tmp_path
     )

@@ -43,7 +43,7 @@ def test_closing_ends_a_worker_in_the_middle_of_its_work():
 
 
 def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do():
-    with pytest.raises(UserError, match=r"ended from outside.*run the same command again"):
+    with pytest.raises(UserError, match=r"was killed.*run the same command again"):
         list(process_map(fall, range(3), workers=1))
 
 

@@ -148,7 +148,7 @@ def test_marked_points_choose_a_part_of_the_boundary(tmp_path):
 
 def test_a_surface_that_is_not_there_is_named(tmp_path):
     np.savez(tmp_path / "a.npz", points=scattered(5, 3))
-    assert "no surface of its own" in refusal(tmp_path / "a.npz", derived=["distance"])
+    assert "no boundary surface" in refusal(tmp_path / "a.npz", derived=["distance"])
     assert "no surface file" in refusal(tmp_path / "a.npz", derived=["distance"], surface="beside")
     plane(4).save(tmp_path / "a.vtu")
     assert "holds no 'wall'" in refusal(tmp_path / "a.vtu", derived=["distance"], surface="wall")

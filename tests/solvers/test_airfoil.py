@@ -291,12 +291,12 @@ def test_flows_that_wait_for_room_are_those_that_go_at_once(monkeypatch):
     cells, outside = build_grid(nodes, wake_nodes(45)), free_stream(nodes)
     usual = steady_euler.march(cells, outside)
     monkeypatch.setattr(steady_euler, "MAX_STEPS", 100)
-    at_once, take_steps = [], steady_euler._take_steps
+    concurrent, take_steps = [], steady_euler._take_steps
     monkeypatch.setattr(
-        steady_euler, "_take_steps", lambda batch: at_once.append(len(batch.index)) or take_steps(batch)
+        steady_euler, "_take_steps", lambda batch: concurrent.append(len(batch.index)) or take_steps(batch)
     )
-    waited = steady_euler.march(cells, outside, at_once=2)
-    assert (max(at_once), at_once[-1]) == (2, 1)
+    waited = steady_euler.march(cells, outside, concurrent=2)
+    assert (max(concurrent), concurrent[-1]) == (2, 1)
     late = torch.tensor([False, True, False, False])
     assert ((usual.steps > 100) == late).all()
     assert ((waited.steps > 100) == late).all()

@@ -81,7 +81,7 @@ def test_numbers_that_make_no_flow_are_refused():
         solve_airfoil(nodes[:, :-1])
     with pytest.raises(UserError, match=r"an odd n from 5"):
         solve_euler(nodes[:, :-1], free_stream(nodes[:, :-1]))
-    with pytest.raises(UserError, match=r"expected density, velocity and pressure \(1, 4, 45, 11\)"):
+    with pytest.raises(UserError, match=r"expected finite density, velocity and pressure \(1, 4, 45, 11\)"):
         solve_euler(nodes, -free_stream(nodes), cut=11)
     broken = grid()
     broken[0, 3, 4, 1] = torch.nan

@@ -21,8 +21,8 @@ def solve_darcy(a: np.ndarray, f: np.ndarray) -> np.ndarray:
     return darcy.solve_darcy(torch.from_numpy(a), torch.from_numpy(f)).numpy()
 
 
-def solve_between_centres(a: np.ndarray, f: np.ndarray) -> np.ndarray:
-    return darcy.solve_between_centres(torch.from_numpy(a), torch.from_numpy(f)).numpy()
+def solve_at_cell_centres(a: np.ndarray, f: np.ndarray) -> np.ndarray:
+    return darcy.solve_at_cell_centres(torch.from_numpy(a), torch.from_numpy(f)).numpy()
 
 
 def assembled(a: np.ndarray) -> sp.csc_array:
@@ -93,7 +93,7 @@ def test_published_pipeline_is_second_order_between_cell_centres_of_a_smooth_coe
     sizes, errors = [32, 64, 128, 256], []
     for cells in sizes:
         u, a, f = manufactured((np.arange(cells) + 0.5) / cells)
-        errors.append(np.abs(solve_between_centres(a, f) - u).max())
+        errors.append(np.abs(solve_at_cell_centres(a, f) - u).max())
     assert abs(order(sizes, errors) - 2) < 0.1, f"order {order(sizes, errors):.2f}, errors {errors}"
 
 
@@ -105,7 +105,7 @@ def test_agrees_with_a_direct_solve_of_the_assembled_matrix():
 
 
 def test_benchmark_coefficients_below_zero_on_the_border_are_solved_as_the_recipe_does():
-    to_nodes, to_centres = (matrix.numpy() for matrix in darcy._between(17, CPU))
+    to_nodes, to_centres = (matrix.numpy() for matrix in darcy._spline_matrices(17, CPU))
     for coeff, sol in zip(*samples(range(20), 17), strict=True):
         nodes = to_nodes @ coeff @ to_nodes.T
         u = np.pad(spsolve(assembled(nodes), np.ones(15 * 15)).reshape(15, 15), 1)
@@ -221,7 +221,7 @@ def test_a_sample_has_the_same_bytes_alone_and_in_any_batch(resolution):
 def test_easy_samples_keep_their_bytes_while_hard_ones_go_on(monkeypatch, every):
     """Zero iterations, one, and many; asked after each or, as on a GPU, now and then."""
     monkeypatch.setattr(darcy, "CHECK_EVERY", every)
-    monkeypatch.setattr(darcy, "_waits", lambda device: True)
+    monkeypatch.setattr(darcy, "_is_asynchronous", lambda device: True)
     a, f = torch.ones(3, 17, 17, dtype=torch.float64), torch.ones(3, 17, 17, dtype=torch.float64)
     f[0], a[2, 5:, 5:] = 0, 50.0
     u = darcy.solve_darcy(a, f)

@@ -20,11 +20,11 @@ from linearno.solvers.forging import (
     TOP,
     Press,
     block_nodes,
-    die_on,
+    build_die,
     die_spline,
     draw_die,
+    node_rows,
     plasticity_samples,
-    rows_of,
     solve_forging,
 )
 from tests.solvers.energies import energies
@@ -39,11 +39,13 @@ BETWEEN = torch.tensor([[35.0, 35, 21, 35, 35, 21, 21, 35, 35]])  # lowest betwe
 def test_under_a_flat_die_the_block_widens_as_an_incompressible_one_in_plane_stress():
     """Width and thickness grow alike: L' = L √(H/H')."""
     frames = solve_forging(torch.full((1, 4), TOP), 11, material=HEAVY, frames=10)
-    places = frames[0, 2:-2, :, -1]  # the ends grow out from under the die
+    positions = frames[0, 2:-2, :, -1]  # the ends grow out from under the die
     height = HEIGHT - 9 * 0.3
-    np.testing.assert_allclose(places[:, 0, 1] - places[:, -1, 1], height, rtol=1e-3)
-    np.testing.assert_allclose(places[:-1, :, 0] - places[1:, :, 0], 5 * sqrt(HEIGHT / height), rtol=0.01)
-    np.testing.assert_allclose(np.diff(places[..., 1]), -height / 3, rtol=0.02)
+    np.testing.assert_allclose(positions[:, 0, 1] - positions[:, -1, 1], height, rtol=1e-3)
+    np.testing.assert_allclose(
+        positions[:-1, :, 0] - positions[1:, :, 0], 5 * sqrt(HEIGHT / height), rtol=0.01
+    )
+    np.testing.assert_allclose(np.diff(positions[..., 1]), -height / 3, rtol=0.02)
 
 
 class Watched(Press):
@@ -51,14 +53,14 @@ class Watched(Press):
 
     work = deepest = 0.0
 
-    def load(self, place, force):
+    def add_contact_forces(self, position, force):
         before = force.clone()
-        super().load(place, force)
+        super().add_contact_forces(position, force)
         pushed = force - before
-        after = self.body.velocity + self.body.push * force
+        after = self.body.velocity + self.body.dt_over_mass * force
         after[:, 1, :, -1] = 0
         self.work += (pushed * (self.body.velocity + after)).sum().item() / 2 * self.body.dt
-        above, _ = self.die.gap(place[:, 0, :, 0], place[:, 1, :, 0] + self.lowered)
+        above, _ = self.die.penetration(position[:, 0, :, 0], position[:, 1, :, 0] + self.die_travel)
         self.deepest = max(self.deepest, above.max().item())
 
 
@@ -81,10 +83,10 @@ def coarse():
     return solve_forging(BLUNT, 11, material=HEAVY, frames=8)
 
 
-def error_to_reference(places):
+def error_to_reference(positions):
     """Relative L2 of the displacement at the nodes of the coarsest mesh, in a blunt die, after 2.1 mm."""
-    every = (places.shape[1] - 1) // 10
-    moved = (places - places[..., :1, :])[0, ::every, ::every, -1].numpy()
+    every = (positions.shape[1] - 1) // 10
+    moved = (positions - positions[..., :1, :])[0, ::every, ::every, -1].numpy()
     with np.load(REFERENCE) as file:
         return np.linalg.norm(moved - file["moved"]) / np.linalg.norm(file["moved"])
 
@@ -137,14 +139,16 @@ def test_shorter_steps_that_need_no_added_mass_change_little(monkeypatch):
     )
     sharp = torch.from_numpy(draw_die(np.random.default_rng(3)))[None]
     usual, light = (solve_forging(sharp, 11, material=HEAVY, frames=14, step=step) for step in (0.6, 0.3))
-    added = [(1 / press.body.push).sum().item() * press.body.dt / 750 / HEAVY.density for press in presses]
+    added = [
+        (1 / press.body.dt_over_mass).sum().item() * press.body.dt / 750 / HEAVY.density for press in presses
+    ]
     assert added[0] > 1.005
     assert added[1] == pytest.approx(1)
     assert ((usual - light).norm() / (light - light[..., :1, :]).norm()).item() < 0.02
 
 
 def test_the_forging_has_the_facts_of_the_published_file(coarse):
-    assert (block_nodes(101).shape, rows_of(101)) == ((2, 101, 31), 31)
+    assert (block_nodes(101).shape, node_rows(101)) == ((2, 101, 31), 31)
     x, y = block_nodes(101)
     assert (x[0, 0].item(), x[-1, 0].item()) == (0.35, pytest.approx(-49.65))
     assert (y[0, 0].item(), y[0, -1].item()) == (14.9, pytest.approx(-0.1))
@@ -157,9 +161,9 @@ def test_the_forging_has_the_facts_of_the_published_file(coarse):
 
 def test_beyond_the_ends_of_the_block_at_rest_there_is_no_die():
     """A spline goes on beyond its last knots, here far below the points."""
-    die = die_on(torch.tensor([[15.0, 16, 16, 16, 16, 16, 16, 16, 15]], dtype=torch.float64))
+    die = build_die(torch.tensor([[15.0, 16, 16, 16, 16, 16, 16, 16, 15]], dtype=torch.float64))
     x = torch.tensor([[-52.0, -49.6, 0.3, 3.0]], dtype=torch.float64)
-    above, _ = die.gap(x, torch.full_like(x, 15.5))
+    above, _ = die.penetration(x, torch.full_like(x, 15.5))
     assert (above > 0).tolist() == [[False, True, True, False]]
 
 
@@ -218,9 +222,12 @@ def test_a_die_that_folds_elements_is_named_or_drawn_again(monkeypatch, caplog):
 
     def fails_once(heights, *settings):
         calls.append(len(heights))
-        places, solved = torch.zeros(len(heights), 11, 4, 20, 2), torch.ones(len(heights), dtype=torch.bool)
+        positions, solved = (
+            torch.zeros(len(heights), 11, 4, 20, 2),
+            torch.ones(len(heights), dtype=torch.bool),
+        )
         solved[-1] = len(calls) > 1
-        return places, solved
+        return positions, solved
 
     monkeypatch.setattr(forging, "_forge", fails_once)
     rngs = [np.random.default_rng(seed) for seed in (0, 1)]
@@ -236,7 +243,7 @@ def test_a_die_that_folds_elements_is_named_or_drawn_again(monkeypatch, caplog):
 
 def test_a_block_that_bursts_is_named():
     with pytest.raises(SampleError, match="sample 0: elements fold or are not finite"):
-        solve_forging(BLUNT, 11, material=replace(HEAVY, yields=0.0), frames=4)
+        solve_forging(BLUNT, 11, material=replace(HEAVY, yield_stress=0.0), frames=4)
 
 
 @pytest.mark.parametrize(
@@ -244,8 +251,8 @@ def test_a_block_that_bursts_is_named():
     [
         (torch.zeros(3), {}, r"expected heights \(samples, knots\) with 4 knots or more, got \(3,\)"),
         (BLUNT * torch.nan, {}, "expected a finite die"),
-        (BLUNT - 1, {}, r"begins at 14 mm, inside the block; expected 14.9 or more"),
-        (BLUNT, {"resolution": 12}, "resolution 12 does not fit; Plasticity needs nodes .* 11, 21"),
+        (BLUNT - 1, {}, r"starts at 14 mm, inside the block; expected 14.9 or more"),
+        (BLUNT, {"resolution": 12}, r"resolution 12 does not fit; expected 10 k \+ 1 nodes .* 11, 21"),
         (BLUNT, {"step": 0.9}, "expected 0 < step < 0.7"),
         (BLUNT, {"frames": 0}, "frames ≥ 1"),
         (BLUNT, {"travel": torch.inf}, "a finite travel ≥ 0"),
@@ -274,7 +281,7 @@ def test_a_compiled_step_on_a_gpu_forges_as_the_cpu_does(coarse, tmp_path):
     code = f"""
 import dataclasses, torch
 from linearno.solvers import forging
-forging.MANY_STEPS["cuda"] = 0
+forging.MIN_COMPILED_STEPS["cuda"] = 0
 heights = torch.tensor({BLUNT.tolist()}, device="cuda")
 heavy = dataclasses.replace(forging.STEEL, density={HEAVY.density})
 found = forging.solve_forging(torch.cat([heights, heights + 0.5]), 11, material=heavy, frames=8)
@@ -287,8 +294,8 @@ torch.save(found.cpu(), {str(tmp_path / "found.pt")!r})
 
 def write_reference() -> None:
     """The converged case, to be kept: `python -m tests.solvers.test_forging`, some minutes."""
-    places = solve_forging(BLUNT, 161, material=HEAVY, frames=8, step=0.4)
-    moved = (places - places[..., :1, :])[0, ::16, ::16, -1].numpy()
+    positions = solve_forging(BLUNT, 161, material=HEAVY, frames=8, step=0.4)
+    moved = (positions - positions[..., :1, :])[0, ::16, ::16, -1].numpy()
     np.savez_compressed(REFERENCE, moved=moved.astype(np.float32), heights=BLUNT.numpy())
 
 

@@ -8,7 +8,7 @@ from linearno.core.errors import SampleError, UserError
 from linearno.solvers import navier_stokes
 from linearno.solvers.navier_stokes import (
     benchmark_force,
-    flow_on,
+    build_flow,
     navier_stokes_samples,
     solve_navier_stokes,
 )
@@ -121,7 +121,7 @@ def test_the_velocity_is_the_real_part_of_a_complex_transform_with_its_nyquist_m
     square = k[:, None] ** 2 + k**2
     stream = torch.fft.fft2(w) / torch.where(square > 0, square, torch.inf)
     expected = [torch.fft.ifft2(1j * k * stream).real, torch.fft.ifft2(-1j * k[:, None] * stream).real]
-    found = torch.fft.irfft2(flow_on(still(size), 0.0).curl[:, 0] * torch.fft.rfft2(w), s=(size, size))
+    found = torch.fft.irfft2(build_flow(still(size), 0.0).curl[:, 0] * torch.fft.rfft2(w), s=(size, size))
     torch.testing.assert_close(found, torch.stack(expected), rtol=0, atol=1e-14)
 
 
@@ -164,7 +164,7 @@ def test_enstrophy_changes_by_diffusion_and_force_alone():
 
 
 def test_advection_alone_changes_neither_enstrophy_nor_energy():
-    w, flow = smooth(24), flow_on(still(24), 0.0)
+    w, flow = smooth(24), build_flow(still(24), 0.0)
     w_hat = torch.fft.rfft2(w)
     tendency = flow.tendency(torch.view_as_real(w_hat[None]))
     change = torch.fft.irfft2(torch.view_as_complex(tendency), s=(24, 24))[0]

@@ -8,7 +8,7 @@ from scipy.sparse.linalg import spsolve
 
 from linearno.core.errors import SampleError, UserError
 from linearno.solvers import pipe, taylor_hood
-from linearno.solvers.linalg.nested_dissection import ELEMENT, is_fixed, merges_of, solve_by_dissection
+from linearno.solvers.linalg.nested_dissection import ELEMENT, is_fixed, plan_merges, solve_by_dissection
 from linearno.solvers.pipe import pipe_nodes, pipe_samples, poiseuille, solve_flow, solve_pipe
 from linearno.solvers.taylor_hood import Flow, build_mesh, element_systems, newton_step
 
@@ -185,7 +185,7 @@ def test_dissection_agrees_with_a_solver_of_the_assembled_matrix():
 
 @pytest.mark.parametrize(("along", "across"), [(2, 2), (4, 16), (16, 2)])
 def test_merging_meets_every_inner_unknown_once(along, across):
-    merges = merges_of(along, across)
+    merges = plan_merges(along, across)
     boxes, met = along * across, 2 * along * across
     for merge in merges[:-1]:
         boxes //= 2

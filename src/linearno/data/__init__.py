@@ -1,4 +1,4 @@
-"""Samples, what they hold, how they are scaled, and the benchmarks they come from."""
+"""Samples, field specifications, scalers and the registered benchmarks."""
 
 import pkgutil
 from importlib import import_module
@@ -29,7 +29,7 @@ from linearno.data.sample import Batch, FieldSpec
 from linearno.data.scaler import Scaler
 from linearno.data.sensor_sampling import draw_observed, observed_count
 
-for _module in pkgutil.iter_modules(__path__):  # a benchmark is one file
+for _module in pkgutil.iter_modules(__path__):  # importing a module registers its benchmark
     if not _module.ispkg:
         import_module(f"{__name__}.{_module.name}")
 

@@ -1,4 +1,4 @@
-"""Airfoil: from the shape of an airfoil to the Mach number around it, on a C-grid that follows it."""
+"""Airfoil benchmark: predict the Mach number around an airfoil on a body-fitted C-grid."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -27,9 +27,9 @@ from linearno.data.body_fitted import Nodes, Values, body_fitted_splits, read_no
 from linearno.data.generation.generate import DataGenerator, batch_that_fits
 from linearno.data.sample import FieldSpec
 from linearno.solvers.airfoil import (
-    CONTROLS,
+    CELLS_PER_UNIT,
+    CONTROL_POINTS,
     OUTWARD_CELLS,
-    UNIT,
     airfoil_samples,
     grid_shape,
     require_resolution,
@@ -38,13 +38,13 @@ from linearno.solvers.airfoil import (
 
 RESOLUTION = 221  # nodes along airfoil and wake of the published files
 CHANNELS = ("density", "ux", "uy", "p", "mach")
-GRID = (f"{UNIT} n + 1", f"{OUTWARD_CELLS} n + 1")
-PLOT_EXTENT = (-0.6, 1.6), (-0.7, 0.7)  # of 80 × 80 chords
+GRID = (f"{CELLS_PER_UNIT} n + 1", f"{OUTWARD_CELLS} n + 1")
+PLOT_EXTENT = (-0.6, 1.6), (-0.7, 0.7)  # in chords; the grid extends over 80 × 80
 
 
 def _require_c_grid(array: StoredArray) -> None:
     along = array.shape[-2]
-    if along % UNIT != 1 or array.shape[-2:] != grid_shape(along):
+    if along % CELLS_PER_UNIT != 1 or array.shape[-2:] != grid_shape(along):
         raise UserError(
             f"{array.path}: {array.field} has shape {array.shape}; expected "
             f"(samples, {GRID[0]}, {GRID[1]}) with the same n, 10 in the published files: 221 nodes along "
@@ -62,11 +62,11 @@ FILES = ArraySet(
 
 
 class AirfoilConfig(DataConfig):
-    """Train on the first `train` samples. Test on the next `test` of the published files, which hold all
-    samples, or on the first of the generated test split.
+    """Train on the first `train` samples; test on the next `test` samples of the published files, which
+    contain all samples, or on the first `test` samples of the generated test split.
 
     Args:
-        stride: between the nodes that are read; 1 keeps all 221 × 51.
+        stride: read every `stride`-th node; 1 reads all 221 × 51.
         source: published files, generated set, or `auto`: the published files if they are present.
     """
 
@@ -83,9 +83,9 @@ def open_airfoil(cfg: AirfoilConfig) -> Splits:
 
     Disk   {split}_{X,Y}.npy (S, 221, 51) and {split}_Q.npy (S, 5, 221, 51) as `generate` writes them, or the
            published NACA_Cylinder_{X,Y,Q}.npy, with all samples in one file
-    Item   coords (N, 2) of its own, no inputs, targets (N, 1) = Mach number, N = 11,271
-    Rows of the grid run outwards from airfoil and wake; they follow each other from the end of the wake above
-    it, around the airfoil, and back below. Nothing is scaled.
+    Item   coords (N, 2) per sample, no inputs, targets (N, 1) = Mach number, N = 11,271
+    Rows of the grid run outwards from airfoil and wake; successive rows go from the end of the wake on its
+    upper side around the airfoil and back on the lower side. Nothing is standardised.
     """
     stored = FILES.open(cfg.root, cfg.source, cfg.sizes)
     spec = airfoil_layout(cfg, stored.sizes[GRID[0]]).spec
@@ -93,15 +93,14 @@ def open_airfoil(cfg: AirfoilConfig) -> Splits:
 
 
 def airfoil_layout(cfg: AirfoilConfig, stored: int = RESOLUTION) -> SampleLayout:
-    """For samples stored with `stored` nodes along airfoil and wake."""
-    require_stride(cfg.stride, stored, stored // UNIT)
+    """Layout of samples stored with `stored` nodes along airfoil and wake."""
+    require_stride(cfg.stride, stored, stored // CELLS_PER_UNIT)
     grid = tuple((size - 1) // cfg.stride + 1 for size in grid_shape(stored))
     return SampleLayout(FieldSpec(coords=("x", "y"), outputs=("mach",), grid=grid, plot_extent=PLOT_EXTENT))
 
 
 def _read(stored: StoredSet, split: str, stride: int = 1) -> tuple[Nodes, Values]:
-    """Nodes and Mach numbers. Both sides of the wake must meet in the first column, the upper side first, and
-    the nose must point to the left."""
+    """Read nodes and Mach numbers; raise unless the wake sides coincide and the nose points to the left."""
     nodes, mach = read_nodes(stored, split, channel=CHANNELS.index("mach"), stride=stride)
     paired = wake_nodes(stored.sizes[GRID[0]]) // stride
     gap = nodes[:, :paired, 0] != nodes[:, nodes.shape[1] - paired :, 0].flip(1)
@@ -119,25 +118,32 @@ def _read(stored: StoredSet, split: str, stride: int = 1) -> tuple[Nodes, Values
 def make_airfoil(
     rngs: Sequence[np.random.Generator], resolution: int, device: torch.device
 ) -> dict[str, ndarray]:
-    at_once = None if device.type == "cpu" else airfoils_at_once(resolution, device)
-    return airfoil_samples(rngs, resolution, device, at_once=at_once)
+    concurrent = None if device.type == "cpu" else concurrent_airfoils(resolution, device)
+    return airfoil_samples(rngs, resolution, device, concurrent=concurrent)
 
 
-def airfoils_at_once(resolution: int, device: torch.device) -> int:
-    """The solver needs 1.5 times the memory of a dense float32 matrix for each pair of lines outwards."""
+def concurrent_airfoils(resolution: int, device: torch.device) -> int:
+    """Number of flows in memory: the solver needs 1.5 dense float32 matrices per pair of grid lines."""
     lines, nodes = grid_shape(resolution)
     return batch_that_fits(device, 6 * (lines // 2 + 1) * (8 * nodes) ** 2, most=512)
 
 
 def airfoil_batch(resolution: int, device: torch.device) -> int:
-    """On a GPU several times the number that is solved at once: a few flows of a batch take long."""
-    return airfoils_at_once(resolution, device) * (1 if device.type == "cpu" else 4)
+    """Batch size; on a GPU several times the concurrent flows, because a few flows take long."""
+    return concurrent_airfoils(resolution, device) * (1 if device.type == "cpu" else 4)
 
 
 def airfoil_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
     require_resolution(resolution)
     grid = grid_shape(resolution)
-    return {"X": grid, "Y": grid, "Q": (len(CHANNELS), *grid), "theta": (CONTROLS,), "res": (), "draws": ()}
+    return {
+        "X": grid,
+        "Y": grid,
+        "Q": (len(CHANNELS), *grid),
+        "theta": (CONTROL_POINTS,),
+        "res": (),
+        "draws": (),
+    }
 
 
 generate_airfoil = DataGenerator(

@@ -1,4 +1,4 @@
-"""A user's own arrays: questions in `.npz` or `.mat`, answers the same way."""
+"""Read inputs of predictions from `.npz` and `.mat` files of arrays, and write predictions to them."""
 
 import csv
 from collections.abc import Collection
@@ -18,22 +18,35 @@ from linearno.core.errors import UserError, did_you_mean, require
 from linearno.data.matlab import MatVariable, mat_shapes
 from linearno.data.sample import FieldSpec
 
-ENDINGS = (".npz", ".mat")
+SUFFIXES = (".npz", ".mat")
 
 
 @dataclass(frozen=True)
 class InputArrays:
-    """Inputs (S, N, C) and coordinates as a model takes them, and the shape in which they came."""
+    """Inputs and coordinates for a model.
+
+    Args:
+        inputs: input channels (S, N, C), if there are any.
+        coords: points (N, X) or (S, N, X), if the file has them.
+        leading: shape of one field in the file: (), (S,), (rows, columns), (S, rows, columns) …
+    """
 
     inputs: Tensor | None
     coords: Tensor | None
-    leading: tuple[int, ...]  # of one field: (), (S,), (rows, columns), (S, rows, columns) …
+    leading: tuple[int, ...]
 
 
 def read_input_arrays(
     path: Path, spec: FieldSpec, *, stride: int = 1, need_coords: bool = False
 ) -> InputArrays:
-    """The fields that `spec` names, from a file of arrays; every mismatch is named before any work."""
+    """Read the fields that `spec` names from a file of arrays and check their shapes.
+
+    Args:
+        path: `.npz` or `.mat` file.
+        spec: fields of the model.
+        stride: read every `stride`-th point of a grid.
+        need_coords: whether the file must contain `coords`.
+    """
     arrays = read_arrays(path, [*spec.inputs, "coords"])
     missing = [name for name in spec.inputs if name not in arrays]
     if missing and len(missing) < len(spec.inputs):
@@ -46,11 +59,11 @@ def read_input_arrays(
     fields: list[Tensor] = []
     leading: tuple[int, ...] | None = None
     for name in spec.inputs:
-        values = _as_row(arrays[name], arrays["coords"]) if need_coords else arrays[name]
-        field, came = _field(path, name, values, spec, stride)
-        if leading not in (None, came):
-            raise UserError(f"{path}: {name} has shape {came}, the fields before it {leading}")
-        fields, leading = [*fields, field], came
+        values = _column_as_row(arrays[name], arrays["coords"]) if need_coords else arrays[name]
+        field, shape = _field(path, name, values, spec, stride)
+        if leading not in (None, shape):
+            raise UserError(f"{path}: {name} has shape {shape}, the fields before it {leading}")
+        fields, leading = [*fields, field], shape
     coords = _coords(path, arrays["coords"], spec) if "coords" in arrays else None
     inputs = torch.stack(fields, dim=-1) if fields else None
     if coords is not None and inputs is not None and coords.shape[-2] != inputs.shape[-2]:
@@ -60,8 +73,8 @@ def read_input_arrays(
     return InputArrays(inputs, coords, leading or ())
 
 
-def _as_row(values: ndarray, coords: ndarray) -> ndarray:
-    """Values at many points; a column of them is one sample, as MATLAB has it."""
+def _column_as_row(values: ndarray, coords: ndarray) -> ndarray:
+    """Convert a column vector of point values, MATLAB's default, to one dimension."""
     points = coords.shape[-2]
     return values[:, 0] if points > 1 and values.shape == (points, 1) else values
 
@@ -69,7 +82,7 @@ def _as_row(values: ndarray, coords: ndarray) -> ndarray:
 def _field(
     path: Path, name: str, values: ndarray, spec: FieldSpec, stride: int
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """One field as (S, N): on the grid of `spec`, strided to it, or as a list of points."""
+    """One field as (S, N), and its shape: strided to the grid of `spec`, or a list of points."""
     if not values.size:
         raise UserError(f"{path}: {name} is empty, its shape is {values.shape}; give one value or more")
     axes = len(spec.grid) if spec.grid else 1
@@ -103,7 +116,7 @@ def _coords(path: Path, values: ndarray, spec: FieldSpec) -> Tensor:
 
 
 def read_points(path: Path, spec: FieldSpec) -> Tensor:
-    """Points (N, X) to ask at: a .csv with a column for each coordinate, or `coords` of a file of arrays."""
+    """Query points (N, X) from a .csv with a column per coordinate, or from `coords` of a file of arrays."""
     columns = ",".join(spec.coords)
     if path.suffix.lower() != ".csv":
         arrays = read_arrays(path, ["coords"])
@@ -127,13 +140,15 @@ def read_points(path: Path, spec: FieldSpec) -> Tensor:
 
 
 def read_arrays(path: Path, names: list[str]) -> dict[str, ndarray]:
-    """Those of `names` that the file holds, as float32. A name with a space, which MATLAB has none of, may
-    have an underscore in its place."""
+    """Arrays of the file called `names`, as float32; missing ones are left out.
+
+    A space in a name may be an underscore in the file, because MATLAB names have no spaces.
+    """
     how = "give a .npz or .mat file"
     require(path, how=how)
     if path.suffix == ".mat":
         shapes = mat_shapes(path, how=how)
-        existing = {name: _stored_name(name, shapes) for name in names}
+        existing = {name: _name_in_file(name, shapes) for name in names}
         return {
             name: MatVariable(path, stored, how=how)[(slice(None),) * len(shapes[stored])]
             for name, stored in existing.items()
@@ -142,8 +157,8 @@ def read_arrays(path: Path, names: list[str]) -> dict[str, ndarray]:
     require_array_file(path)
     try:
         with np.load(path, allow_pickle=False) as file:
-            there = {name: _stored_name(name, file.files) for name in names}
-            arrays = {name: file[own] for name, own in there.items() if own in file}
+            stored = {name: _name_in_file(name, file.files) for name in names}
+            arrays = {name: file[key] for name, key in stored.items() if key in file}
     except (ValueError, OSError, EOFError, BadZipFile) as error:
         raise UserError(f"{path} is truncated or holds no plain arrays ({error})") from None
     for name, array in arrays.items():
@@ -152,11 +167,12 @@ def read_arrays(path: Path, names: list[str]) -> dict[str, ndarray]:
     return {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in arrays.items()}
 
 
-def _stored_name(name: str, found: Collection[str]) -> str:
+def _name_in_file(name: str, found: Collection[str]) -> str:
     return name if name in found else name.replace(" ", "_")
 
 
 def array_names(path: Path) -> list[str]:
+    """Names of all arrays of a file."""
     if path.suffix == ".mat":
         return list(mat_shapes(path, how="give a .npz or .mat file"))
     with np.load(path, allow_pickle=False) as file:
@@ -164,13 +180,13 @@ def array_names(path: Path) -> list[str]:
 
 
 def require_array_file(path: Path) -> None:
-    """An error if its name is not that of a file of arrays."""
-    if path.suffix not in ENDINGS:
-        raise UserError(f"{path}: expected one of {', '.join(ENDINGS)}, got {path.suffix or 'no ending'!r}")
+    """Raise if the suffix is not that of a file of arrays."""
+    if path.suffix not in SUFFIXES:
+        raise UserError(f"{path}: expected one of {', '.join(SUFFIXES)}, got {path.suffix or 'no ending'!r}")
 
 
 def write_arrays(path: Path, arrays: dict[str, ndarray]) -> None:
-    """Arrays under their names as `.npz` or `.mat`, whole or not at all."""
+    """Write named arrays to a `.npz` or `.mat` file, completely or not at all."""
     require_array_file(path)
 
     def write(temporary: Path) -> None:

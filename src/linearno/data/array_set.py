@@ -1,4 +1,4 @@
-"""The arrays of a benchmark on disk: generated `{split}_{field}.npy`, or the published files."""
+"""Arrays of a benchmark on disk: generated `{split}_{field}.npy` or published files."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,14 @@ T = TypeVar("T")
 
 
 class StoredArray(NamedTuple):
-    """One field of one split. `values` has a shape, samples first, and reads what it is indexed with."""
+    """One field of one split.
+
+    Args:
+        split: "train", "test" or "val".
+        field: name of the field.
+        path: file that contains it.
+        values: array-like, samples first; indexing reads from the file.
+    """
 
     split: str
     field: str
@@ -51,11 +58,11 @@ class StoredSet:
     """An open set; `read` loads parts of it.
 
     Args:
-        arrays: by split and field.
-        sizes: of the axes that `ArraySet.axes` names.
-        samples: the samples of each split within its file.
-        source: where the numbers come from, for `Splits.source`.
-        how: what to do about numbers that are wrong; ends the error message.
+        arrays: arrays by split and field.
+        sizes: sizes of the axes named by `ArraySet.axes`.
+        samples: range of the samples of each split in its file.
+        source: origin of the data, for `Splits.source`.
+        how: advice at the end of messages about wrong values.
     """
 
     arrays: Mapping[tuple[str, str], StoredArray]
@@ -70,7 +77,7 @@ class StoredSet:
         Args:
             split: "train", "test" or "val".
             field: name of the field.
-            index: of the axes after the samples; all of an axis by default.
+            index: slices of the axes after the samples; complete axes by default.
         """
         array, samples = self.arrays[split, field], self.samples[split]
         rest = (slice(None),) * (len(array.shape) - 1 - len(index))
@@ -90,14 +97,14 @@ class ArraySet:
     """The files of a benchmark.
 
     Args:
-        name: of the benchmark.
-        axes: field → names of its axes after that of the samples. Axes of one name have one size in all
+        name: name of the benchmark.
+        axes: field → names of its axes after the axis of the samples. Axes of one name have one size in all
             files; a number is the size itself.
-        published: split or field → file name. The file of a field holds the samples of all splits.
+        published: split or field → file name. The file of a field contains all splits.
         published_sizes: sizes of axes in the published files, "samples" among them.
-        open_published: (path, field, what to do about an error) → array of a published file, samples first.
+        open_published: (path, field, advice for messages) → array of a published file, samples first.
         check: raises UserError for an array of the wrong shape; called after the comparison with `axes`.
-        folders: folders of the published files, relative to the root; the first that has one is taken.
+        folders: folders of the published files, relative to the root; the first that contains one is used.
     """
 
     name: str
@@ -147,7 +154,7 @@ class ArraySet:
             samples[array.split] = slice(first, first + counts[array.split])
         if published and shared:
             origin += f", tested on samples {samples['test'].start} to {samples['test'].stop - 1}"
-        how = f"`linearno data verify {self.name} --root {root}` tells more"
+        how = f"run `linearno data verify {self.name} --root {root}` for details"
         return StoredSet(_by_name(arrays), sizes, samples, origin, how)
 
     def verify(
@@ -260,7 +267,7 @@ def _require_samples(array: StoredArray, counts: Mapping[str, int]) -> None:
 
 
 def _complaints(check: Callable[[T], object], items: Iterable[T]) -> Iterator[str]:
-    """The message of each item that `check` refuses."""
+    """Messages of the items for which `check` raises a UserError."""
     for item in items:
         try:
             check(item)
@@ -269,7 +276,7 @@ def _complaints(check: Callable[[T], object], items: Iterable[T]) -> Iterator[st
 
 
 def require_stride(stride: int, side: int, length: int) -> None:
-    """Refuse a stride that does not divide `length`: side − 1, or side on a torus."""
+    """Raise if the stride does not divide `length`: side − 1, or side on a torus."""
     if length % stride:
         divisors = [k for k in range(1, length + 1) if length % k == 0]
         raise UserError(
@@ -279,6 +286,6 @@ def require_stride(stride: int, side: int, length: int) -> None:
 
 
 def unit_square(side: int) -> Float[Tensor, "N 2"]:
-    """Point k is at row k div s and column k mod s: x = column/(s − 1) varies fastest, y = row/(s − 1)."""
+    """Points of a grid of s = `side` points a side: x varies fastest, from 0 to 1 inclusive."""
     x = torch.from_numpy(np.linspace(0, 1, side)).float()
     return torch.cartesian_prod(x, x).flip(1)

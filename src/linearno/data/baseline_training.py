@@ -1,4 +1,4 @@
-"""Training settings that the published code of a model has on all benchmarks, as changes to a protocol."""
+"""Training settings of published code, as changes to the protocol of a benchmark."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +28,7 @@ FLARE_TRAINING = {
     "precision": "fp32",
     "loss": {"reduction": "mean"},
 }
-# Of Fourier operators, LSM and linear attention. In tf32, our setting: bf16 was measured for LinearNO alone.
+# For Fourier operators, LSM and linear attention. tf32 is our setting: bf16 was verified for LinearNO only.
 LIBRARY_TRAINING = {  # the Neural-Solver-Library's
     "weight_decay": 1e-5,
     "clip": None,
@@ -74,11 +74,11 @@ def library(
     """A model with settings of the Neural-Solver-Library (https://github.com/thuml/Neural-Solver-Library).
 
     Args:
-        title: the model in words.
-        model: its registered name, if the recipe has another one.
+        title: name of the model in the summary.
+        model: registered name of the model, if the recipe has another name.
         data: changes to the benchmark's data.
-        note: where the settings of the model differ from the library's, such as " with our sizes".
-        **settings: of the model.
+        note: deviation from the library's settings, such as " with our sizes".
+        **settings: settings of the model.
     """
     training = "AdamW, one-cycle to 1e-3, weight decay 1e-5, unclipped; our batch"
     summary = f"{title} of the Neural-Solver-Library{note}: {training}."
@@ -91,10 +91,10 @@ def geo_fno(
     """Geo-FNO as its authors train it (https://github.com/neuraloperator/Geo-FNO).
 
     Args:
-        title: the model in words.
+        title: name of the model in the summary.
         halved: epochs after which the learning rate is halved.
         data: changes to the benchmark's data.
-        **settings: of the model.
+        **settings: settings of the model.
     """
     training = f"Adam, 1e-3 halved every {halved} epochs, weight decay 1e-4, batches of 20"
     changes = GEO_FNO_TRAINING | {"decay_epochs": halved}
@@ -105,9 +105,9 @@ def f_fno(source: str, *, data: Mapping[str, Any] | None = None, **settings: Any
     """F-FNO as its authors train it (https://github.com/alasdairtran/fourierflow).
 
     Args:
-        source: whose settings these are.
+        source: origin of the settings, for the summary.
         data: changes to the benchmark's data.
-        **settings: of the model.
+        **settings: settings of the model.
     """
     training = "AdamW, cosine from 1e-3 without warm-up, weight decay 1e-4, 200 epochs"
     summary = f"F-FNO, {source}: {training}."
@@ -125,11 +125,11 @@ def oformer(
     """OFormer with the learning rate of its authors on Darcy flow (https://github.com/BaratiLab/OFormer).
 
     Args:
-        source: whose settings these are.
+        source: origin of the settings, for the summary.
         resolution: points along the side of the domain.
         data: changes to the benchmark's data.
         task: changes to the benchmark's task, see `Variant`.
-        **settings: of the model.
+        **settings: settings of the model.
     """
     summary = f"OFormer, {source}: one-cycle to 8e-4; schedule, decay and batch are our settings."
     settings |= {"resolution": resolution, "dropout": 0.05}

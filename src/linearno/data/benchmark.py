@@ -1,4 +1,4 @@
-"""Benchmarks: data, the protocol of training on them, and the metrics of predictions."""
+"""Benchmarks: data, training protocol and metrics."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from linearno.metrics import norms
 
 
 class DataConfig(Config):
-    """Which data of a benchmark to load; a benchmark adds fields, each with a default.
+    """Data to load; each benchmark adds fields with defaults.
 
     Args:
         name: registered name of the benchmark.
@@ -38,7 +38,7 @@ class DataConfig(Config):
 
 
 class SampleLayout(NamedTuple):
-    """What the samples of a data set look like.
+    """Fields and points of the samples of a data set.
 
     Args:
         spec: names and roles of the fields.
@@ -55,13 +55,13 @@ class SampleLayout(NamedTuple):
 
 
 class Splits(NamedTuple):
-    """What `Benchmark.open` returns.
+    """Result of `Benchmark.open`.
 
     Args:
         train: training samples; validation samples are split off from them.
         test: test samples.
-        source: where the numbers come from, kept with every result; begins with "generated" for a set with a
-            card, whose hashes are then verified.
+        source: origin of the data, stored with every result; starts with "generated" for a set with a card,
+            whose hashes are verified.
     """
 
     train: FieldData
@@ -71,18 +71,18 @@ class Splits(NamedTuple):
 
 @runtime_checkable
 class Generate(Protocol):
-    """Writes the files of a benchmark with its solver, or resumes an interrupted call.
+    """Function that generates the files of a benchmark, or resumes an interrupted call.
 
     Args:
         root: folder to fill; created if necessary.
         sizes: number of samples of each split.
-        resolution: of the solver, in the benchmark's own measure.
-        seed: of the random samples.
+        resolution: resolution of the solver, as the benchmark defines it.
+        seed: seed of the random samples.
         workers: number of processes on a CPU.
-        tick: called with the number of samples that have been finished since its last call, also for those
-            of an interrupted call; not called if the set is complete.
+        tick: called with the number of samples finished since its last call, including those of an
+            interrupted call; not called if the set is complete.
         device: "cpu", "cuda", "cuda:1", … or "auto".
-        scheme: of a solver with several schemes; its default if None.
+        scheme: name of the solver's scheme; its default if None.
     """
 
     def __call__(
@@ -118,7 +118,7 @@ METRIC_TITLES = {"relative_l2": "relative L2", "relative_mae": "relative MAE"}
 
 
 def metric_title(name: str) -> str:
-    """The name of a metric in reports and on figures."""
+    """Name of a metric in reports and figures."""
     return METRIC_TITLES.get(name, name.replace("_", " "))
 
 
@@ -131,14 +131,14 @@ RESERVED_METRICS = {  # keys of metrics.json with another meaning
 
 @dataclass(frozen=True)
 class Variant:
-    """A recipe of a benchmark with more than settings of the model.
+    """Recipe that also changes training, data or task.
 
     Args:
-        settings: of the model.
+        settings: settings of the model.
         model: registered name of the model; the name of the entry in `Benchmark.models` if None.
         training: changes to the benchmark's protocol.
         data: changes to the benchmark's data.
-        task: changes to the benchmark's task; one with another name replaces it.
+        task: changes to the benchmark's task; a task with another name replaces it.
         summary: one line for `linearno recipes`.
     """
 
@@ -152,7 +152,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A data set, and how models are trained and judged on it. One file defines it:
+    """A data set with the protocol of training and evaluation on it. One file defines it:
 
         DATASETS.register("name")(Benchmark(...))
 
@@ -173,11 +173,11 @@ class Benchmark:
         summaries: (predictions, test data) → one number for the test set, by name: a rank correlation.
             Predictions are (S, N, C), or (T, C) of packed data.
         resolution: default of `generate`.
-        small: number of samples of each split that `generate` writes on a CPU unless sizes or all samples are
-            requested; the protocol's numbers by default. For solvers that need hours for all.
+        small: number of samples of each split that `generate` writes on a CPU unless sizes or `--full` are
+            given, for solvers that need hours for the complete set; the protocol's numbers by default.
         published: names of the published files, for `linearno data list`.
         outputs: generated fields that `linearno data pack` may round.
-        channels: those of them with several quantities, in the axis after the samples.
+        channels: those of `outputs` with several quantities in axis 1.
         layout: config → `SampleLayout` of the published data, without files; needed to import weights.
     """
 

@@ -1,4 +1,4 @@
-"""Benchmarks on grids that follow a body: positions `X`, `Y` and fields `Q` at the nodes of every sample.
+"""Benchmarks on body-fitted grids: positions `X`, `Y` and fields `Q` at the nodes of every sample.
 
 Axes: S samples, I × J nodes, C channels of Q.
 """
@@ -20,9 +20,9 @@ Values = Float[Tensor, "S I J"]
 
 def read_nodes(stored: StoredSet, split: str, *, channel: int, stride: int) -> tuple[Nodes, Values]:
     """Positions of every `stride`-th node and one channel of Q there."""
-    every = slice(None, None, stride)
-    x, y = (stored.read(split, field, every, every) for field in "XY")
-    values = stored.read(split, "Q", slice(channel, channel + 1), every, every)
+    step = slice(None, None, stride)
+    x, y = (stored.read(split, field, step, step) for field in "XY")
+    values = stored.read(split, "Q", slice(channel, channel + 1), step, step)
     return torch.stack([x, y], dim=-1), values[:, 0]
 
 

@@ -1,4 +1,4 @@
-"""Burgers' equation: from a few observed values of a field over space and time to all of them."""
+"""Burgers benchmark: reconstruct a field over space and time from a few observed values."""
 
 from pathlib import Path
 from typing import Literal
@@ -26,7 +26,7 @@ from linearno.data.field_data import FieldData
 from linearno.data.generation.generate import DataGenerator
 from linearno.data.object_npy import read_pickled
 from linearno.data.sample import FieldSpec
-from linearno.solvers.burgers import SMALLEST, burgers_sample, require_resolution
+from linearno.solvers.burgers import MIN_POINTS, burgers_sample, require_resolution
 
 RESOLUTION = 128  # points and times of the published files
 FIELD = "u"
@@ -42,14 +42,14 @@ def _open_published(path: Path, field: str, how: str) -> ndarray:
         raise UserError(f"{path}: x has shape {x.shape}; expected {(*y.shape[:3], 2)}, as of y; {how}")
     ticks = np.linspace(0, 1, y.shape[2])
     if len(x) and not np.allclose(x[0], np.dstack(np.meshgrid(ticks, ticks)), rtol=0, atol=1e-6):
-        raise UserError(f"{path}: x does not hold (x, t) from 0 to 1 with a time in each row; {how}")
+        raise UserError(f"{path}: expected x to be (x, t) from 0 to 1 with one time per row; {how}")
     return y[..., 0]
 
 
 def _require_points(array: StoredArray) -> None:
-    if array.shape[1] < SMALLEST:
+    if array.shape[1] < MIN_POINTS:
         raise UserError(
-            f"{array.path}: u has shape {array.shape}; expected (samples, n, n) with n from {SMALLEST}"
+            f"{array.path}: u has shape {array.shape}; expected (samples, n, n) with n from {MIN_POINTS}"
         )
 
 
@@ -63,7 +63,7 @@ FILES = ArraySet(
 
 
 class BurgersConfig(DataConfig):
-    """The first samples of each split.
+    """Load the first samples of each split.
 
     Args:
         val: samples of the published protocol's validation split. Runs do not use it; `open_validation` does.
@@ -87,7 +87,7 @@ def open_burgers(cfg: BurgersConfig) -> Splits:
 
     Disk   {split}_u.npy (S, n, n), rows are times, as `generate` writes them, or the published files
     Item   coords (N, 2) = (x, t), no inputs, targets (N, 1), N = rows · n: 64 · 128 as published
-    The observed points of a batch are drawn when the batch is: `draw_observed`.
+    Observed points are drawn for each batch: `draw_observed`.
     """
     (train, test), source = _open(cfg, "train", "test")
     return Splits(train, test, source)
@@ -107,20 +107,20 @@ def _open(cfg: BurgersConfig, *splits: str) -> tuple[list[FieldData], str]:
 
 
 def burgers_layout(cfg: BurgersConfig, side: int = RESOLUTION) -> SampleLayout:
-    """For samples stored with `side` points and times."""
+    """Layout of samples stored with `side` points and times."""
     rows = middle_rows(side)
     spec = FieldSpec(coords=("x", "t"), outputs=(FIELD,), grid=(rows.stop - rows.start, side))
     return SampleLayout(spec, burgers_coords(side))
 
 
 def burgers_coords(side: int) -> Tensor:
-    """(x, t) of the points of an item (N, 2): t from row to row, x within a row."""
+    """Coordinates (x, t) of the points (N, 2) of an item; x varies fastest."""
     ticks = torch.from_numpy(np.linspace(0, 1, side)).float()
     return torch.cartesian_prod(ticks[middle_rows(side)], ticks).flip(1)
 
 
 def middle_rows(side: int) -> slice:
-    """Times from about 1/4 to 3/4: rows 32 to 95 of 128."""
+    """Rows of the times from 1/4 to 3/4: 32 to 95 of 128."""
     return slice(side // 4, 3 * side // 4)
 
 

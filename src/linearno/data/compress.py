@@ -1,7 +1,7 @@
-"""A generated set as one small HDF5 file, for transport to another machine.
+"""Pack a generated set into one compressed HDF5 file, for transfer to another machine.
 
-Inputs are stored exactly. Outputs are rounded to multiples of a power of two: the last bits of most numbers
-are then zeros, which gzip removes.
+Inputs are stored exactly. Outputs are rounded to multiples of a power of two, so that the last bits of most
+numbers are zero and compress well.
 """
 
 import json
@@ -21,11 +21,11 @@ from linearno.core.atomic_io import writable_folder, write_atomically
 from linearno.core.errors import UserError, require, shorten
 from linearno.data.generation.card import CARD, Card, card_problems, open_array, read_card, write_card
 
-PRECISION = 1e-5  # largest error of an output, relative to the range of its values
+PRECISION = 1e-5  # largest rounding error of an output, relative to its range
 CHUNK_BYTES = 2**20
-SMALLEST_STEP = 2.0**-149  # of float32
-FILTERS = {"compression": "gzip", "shuffle": True, "fletcher32": True}  # the last is a checksum
-HOW = "give a file that `linearno data pack` wrote"
+SMALLEST_STEP = 2.0**-149  # smallest float32
+FILTERS = {"compression": "gzip", "shuffle": True, "fletcher32": True}  # fletcher32: checksum
+PACKED_FILE_HINT = "give a file written by `linearno data pack`"
 
 
 def pack(
@@ -34,12 +34,12 @@ def pack(
     """Write a set to the file `out`, completely or not at all, and return the error of each rounded array.
 
     Args:
-        benchmark: name of the set.
+        benchmark: name of the benchmark.
         root: folder of the set, whose files must agree with its card.
         out: file to write.
-        rounded: fields to round, each within the range of its values.
-        how: what to do about a set that does not agree with its card; ends the error message.
-        channels: rounded fields with several quantities in axis 1; each is rounded within its own range.
+        rounded: fields to round, each relative to its range.
+        how: advice at the end of the message about a set that does not match its card.
+        channels: rounded fields with several quantities in axis 1; each is rounded relative to its own range.
     """
     if problems := card_problems(root, benchmark, how=how):
         raise UserError(problems[0])
@@ -77,11 +77,11 @@ def _rounding_step(array: Float[ndarray, "*shape"], *, by_channel: bool) -> Floa
 
 
 def unpack(path: Path, root: Path) -> Card:
-    """Fill the empty folder `root` with the set in a packed file; the card states the rounding errors."""
-    if zipfile.is_zipfile(require(path, how=HOW)):
+    """Unpack a set into the empty folder `root`; its card lists the rounding errors."""
+    if zipfile.is_zipfile(require(path, how=PACKED_FILE_HINT)):
         raise UserError(f"{path} was packed by an earlier version, in a format no longer read; pack it again")
     if not h5py.is_hdf5(path):
-        raise UserError(f"{path} is no packed set; {HOW}")
+        raise UserError(f"{path} is not a packed set; {PACKED_FILE_HINT}")
     exists = root.exists()
     if exists and (not root.is_dir() or any(root.iterdir())):
         raise UserError(f"{root} is not an empty folder; choose another")
@@ -93,35 +93,37 @@ def unpack(path: Path, root: Path) -> Card:
             os.replace(part / name, root / name)
         return card
     except (OSError, LookupError, RuntimeError, TypeError, ValueError, UserError) as error:
-        raise UserError(f"{path} is damaged or no packed set ({shorten(str(error))}); {HOW}") from None
+        raise UserError(
+            f"{path} is damaged or not a packed set ({shorten(str(error))}); {PACKED_FILE_HINT}"
+        ) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
         if not exists:
-            with suppress(OSError):  # not empty: it holds the set
+            with suppress(OSError):  # not empty: it contains the set
                 root.rmdir()
 
 
 def _extract(file: h5py.File, root: Path) -> Card:
     card = Card.make(json.loads(_dataset(file, CARD)[:].tobytes()))
-    for name, facts in card.files.items():
+    for name, entry in card.files.items():
         if Path(name).name != name:
             raise ValueError(f"{name!r} is not the name of a file")
         stored = _dataset(file, name)
-        if (stored.shape, str(stored.dtype)) != (facts.shape, facts.dtype):
-            raise ValueError(f"{name} is {stored.dtype} {stored.shape}, not {facts.dtype} {facts.shape}")
+        if (stored.shape, str(stored.dtype)) != (entry.shape, entry.dtype):
+            raise ValueError(f"{name} is {stored.dtype} {stored.shape}, not {entry.dtype} {entry.shape}")
         array = np.lib.format.open_memmap(root / name, mode="w+", dtype=stored.dtype, shape=stored.shape)
         for part in stored.iter_chunks():
             array[part] = stored[part]
         array.flush()
     found = write_card(root, card.files, card.model_dump(mode="json", exclude={"files"}))
-    for name, facts in card.files.items():
-        if name not in card.rounding and found.files[name] != facts:
+    for name, entry in card.files.items():
+        if name not in card.rounding and found.files[name] != entry:
             raise ValueError(f"{name} is not the file that was packed: its sha256 differs from the card")
     return found
 
 
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    """An array in the file itself: a link could lead to another file."""
+    """The data set called `name`, which must not be a link (a link may lead to another file)."""
     if not isinstance(file.get(name, getlink=True), h5py.HardLink) or not isinstance(
         file[name], h5py.Dataset
     ):

@@ -1,4 +1,4 @@
-"""Darcy flow: from the permeability of a medium to the pressure in it, on a square grid."""
+"""Darcy benchmark: predict the pressure from the permeability on a square grid."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,7 +41,7 @@ class DarcyConfig(DataConfig):
     """Train on the first `train` samples of one file, test on the first `test` of another.
 
     Args:
-        stride: between the stored points that are read; 5 of 421 points a side leaves 85.
+        stride: read every `stride`-th stored point; 5 reads 85 of 421 points a side.
         source: published files, generated set, or `auto`: the published files if they are present.
     """
 
@@ -62,17 +62,17 @@ def open_darcy(cfg: DarcyConfig) -> Splits:
     """
     stored = FILES.open(cfg.root, cfg.source, cfg.sizes)
     layout = darcy_layout(cfg, stored.sizes["n"])
-    every = slice(None, None, cfg.stride)
+    step = slice(None, None, cfg.stride)
 
     def split(name: str) -> FieldData:
-        inputs, targets = (stored.read(name, field, every, every).flatten(1) for field in FIELDS)
+        inputs, targets = (stored.read(name, field, step, step).flatten(1) for field in FIELDS)
         return layout.fill(inputs[..., None], targets[..., None])
 
     return Splits(split("train"), split("test"), stored.source)
 
 
 def darcy_layout(cfg: DarcyConfig, stored: int = RESOLUTION) -> SampleLayout:
-    """For samples stored with `stored` points a side."""
+    """Layout of samples stored with `stored` points a side."""
     require_stride(cfg.stride, stored, stored - 1)
     side = (stored - 1) // cfg.stride + 1
     spec = FieldSpec(
@@ -92,7 +92,7 @@ def make_darcy(
 
 
 def darcy_batch(resolution: int, device: torch.device) -> int:
-    """The solver needs about 30 float64 arrays per sample, with those inside its transforms."""
+    """Batch size; the solver needs about 30 float64 arrays per sample, including its transforms."""
     return batch_that_fits(device, 30 * 8 * resolution**2)
 
 

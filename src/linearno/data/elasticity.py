@@ -1,4 +1,4 @@
-"""Elasticity: from the shape of a body with a void to the stress in it, at scattered points."""
+"""Elasticity benchmark: predict the stress around a void at scattered points."""
 
 from pathlib import Path
 from typing import Literal
@@ -24,13 +24,19 @@ from linearno.data.field_data import FieldData
 from linearno.data.generation.card import open_array
 from linearno.data.generation.generate import DataGenerator
 from linearno.data.sample import FieldSpec
-from linearno.solvers.unit_cell import EDGES, RADII, WAVES, elasticity_sample, gauss_point_count
+from linearno.solvers.unit_cell import (
+    EDGES,
+    FOURIER_MODES,
+    RADIUS_COUNT,
+    elasticity_sample,
+    gauss_point_count,
+)
 
 AXES = {"xy": ("points", "2"), "sigma": ("points",)}
 
 
 def _open_published(path: Path, field: str, how: str) -> ndarray:
-    """The array of a published file with its last axis, the samples, first."""
+    """Array of a published file with the axis of the samples moved from last to first."""
     values = open_array(path, how=how)
     expected = (gauss_point_count(EDGES), *map(int, AXES[field][1:]))
     if values.shape[:-1] != expected or values.dtype.kind != "f":
@@ -91,7 +97,7 @@ def make_elasticity(rng: np.random.Generator, resolution: int) -> dict[str, ndar
 
 def elasticity_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
     points = gauss_point_count(resolution)
-    return {"xy": (points, 2), "sigma": (points,), "rr": (RADII,), "theta": (2 * WAVES,)}
+    return {"xy": (points, 2), "sigma": (points,), "rr": (RADIUS_COUNT,), "theta": (2 * FOURIER_MODES,)}
 
 
 generate_elasticity = DataGenerator(

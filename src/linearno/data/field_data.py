@@ -1,4 +1,4 @@
-"""A split in memory, and the batches drawn from it.
+"""A data split in memory, and batches of it.
 
 Axes: S samples, B batch, N points, T points of all packed meshes, X coordinates, C channels, E edges.
 """
@@ -17,23 +17,23 @@ from linearno.ops.ragged import offsets_of, sizes_of
 
 @dataclass(frozen=True)
 class FieldData:
-    """A split in memory: `coords` (N, X) shared by all samples or (S, N, X) of each; fields (S, N, C).
+    """A data split in memory: `coords` (N, X) shared by all samples or (S, N, X); fields (S, N, C).
 
-    With `offsets` (S + 1,) it is packed: meshes of different sizes one after another, coords (T, X) and
-    fields (T, C) with T = Σ N_i, sample i the points offsets[i]:offsets[i+1].
+    With `offsets` (S + 1,) the split is packed: meshes of different sizes are concatenated to coords (T, X)
+    and fields (T, C) with T = Σ N_i; sample i has the points offsets[i]:offsets[i+1].
 
     Args:
         spec: names, units and kinds of all fields.
         coords: points.
         inputs: input channels at the points, if there are any.
         targets: output channels at the points.
-        offsets: of packed meshes, on the host.
+        offsets: first point of each packed mesh, and T, on the host.
         surface: boolean mask of the points on a surface, shaped as the coordinates without their last axis.
-        aux: further fields by name, as `spec.aux` declares them: of points, shaped as the coordinates or as
-            the targets in all but the last axis; of samples (S, ·); or edges (2, E), pairs of point numbers
+        aux: auxiliary fields by name, of the kinds in `spec.aux`: at points, shaped like the coordinates or
+            the targets except for the last axis; per sample (S, ·); or edges (2, E), pairs of point indices
             within a sample.
-        edge_offsets: where the edges of each sample begin and end, (S + 1,) by name on the host; edges
-            without offsets are shared by all samples.
+        edge_offsets: offsets (S + 1,) of the edges of each sample, by name, on the host; edges without
+            offsets are shared by all samples.
     """
 
     spec: FieldSpec
@@ -82,7 +82,7 @@ class FieldData:
                 raise UserError(f"aux {name!r}: meshes of different sizes have edges each; give edge_offsets")
 
     def check(self) -> None:
-        """Refuse data that do not fit their description: channels, points, samples, grid, edges."""
+        """Raise if the data do not match `spec`: channels, points, samples, grid, edges."""
         packed, spec = self.offsets is not None, self.spec
         points = self.coords.shape[-2] if self.coords.dim() > 1 else 0
         parts = {"coords": self.coords, "inputs": self.inputs, "outputs": self.targets}
@@ -110,25 +110,31 @@ class FieldData:
                 self.require_edges(name, points)
 
     def require_edges(self, name: str, points: int) -> None:
-        """Refuse edges between points that a sample does not have."""
+        """Raise if edges have point indices outside their sample."""
         edges = self.aux[name]
         if not edges.numel():
             return
-        most = torch.full_like(edges[0], points)
+        limit = torch.full_like(edges[0], points)
         if name in self.edge_offsets:
             counts = self.edge_offsets[name].diff()
             if len(counts) != len(self) or int(counts.sum()) != edges.shape[1]:
                 raise UserError(f"edge_offsets of {name!r} do not run over the {edges.shape[1]} edges")
             sizes = torch.full((len(self),), points) if self.offsets is None else self.offsets.diff()
-            most = sizes.repeat_interleave(counts).to(edges.device)
-        if int(edges.min()) < 0 or not (edges < most).all():
+            limit = sizes.repeat_interleave(counts).to(edges.device)
+        if int(edges.min()) < 0 or not (edges < limit).all():
             raise UserError(f"{name!r} name points that the samples do not have; count from 0 in each sample")
 
     @classmethod
     def pack(
         cls, spec: FieldSpec, samples: Sequence[Batch], surface: Sequence[Tensor] | None = None
     ) -> "FieldData":
-        """Samples (N_i, ·) on different meshes, with their `aux`; `surface` marks points (N_i,) of each."""
+        """Pack samples on different meshes.
+
+        Args:
+            spec: names, units and kinds of all fields.
+            samples: single samples (N_i, ·), with their `aux`.
+            surface: masks (N_i,) of the points on a surface.
+        """
         if not samples:
             raise UserError("there are no samples to pack")
         for i, sample in enumerate(samples):
@@ -162,7 +168,7 @@ class FieldData:
 
     @property
     def shared_aux(self) -> dict[str, Tensor]:
-        """Auxiliary fields that all samples have in common, if they have the same points."""
+        """Auxiliary fields shared by all samples, if the points are shared."""
         if not self.shared:
             return {}
         return {
@@ -174,24 +180,26 @@ class FieldData:
 
     @property
     def ragged(self) -> bool:
-        """Whether samples differ in their number of points or edges, so that a batch is built on the host."""
+        """Whether samples differ in their number of points or edges; batches are then built on the host."""
         return self.offsets is not None or bool(self.edge_offsets)
 
     def batch(self, index: Tensor | slice, kept: Sequence[Tensor] | None = None) -> Batch:
-        """The samples at `index`, stacked: (B, N, ·); of packed data one after another: (1, T, ·).
+        """Batch of the samples at `index`: stacked (B, N, ·), or packed (1, T, ·) for packed data.
 
-        With `kept` only those points of each, (K_i,) of its mesh, the same number of all where not packed;
-        edges are then left out.
+        Args:
+            index: indices of the samples.
+            kept: indices (K_i,) of the points to keep of each sample, of equal number unless packed; the
+                batch then has no edges.
         """
         if self.offsets is not None:
             return self._packed(index, kept)
         if kept is not None:
             assert isinstance(index, Tensor)
-            return self._some(index, torch.stack(list(kept)))
+            return self._select_points(index, torch.stack(list(kept)))
         targets = self.targets[index]
 
         def take(part: Tensor, dims: int) -> Tensor:
-            """Rows of a part; one that all samples share is repeated."""
+            """Rows of an array at `index`; an array shared by all samples (of `dims` axes) is expanded."""
             return part.expand(len(targets), *part.shape) if part.dim() == dims else part[index]
 
         return Batch(
@@ -212,13 +220,15 @@ class FieldData:
         return self.batch(slice(None))
 
     def subset(self, index: Tensor) -> "FieldData":
-        """The samples at `index`, in that order."""
+        """Data of the samples at `index`, in that order."""
         part = self.batch(index)
         aux, edge_offsets = {}, {}
         for name, kind in self.spec.aux.items():
             shared = self.offsets is None and self.aux[name].dim() == 2
             if kind == "edge" and name in self.edge_offsets:
-                aux[name], edge_offsets[name] = _joined_edges(self.aux[name], self.edge_offsets[name], index)
+                aux[name], edge_offsets[name] = _concatenate_edges(
+                    self.aux[name], self.edge_offsets[name], index
+                )
             elif kind == "edge" or (kind == "point" and shared):
                 aux[name] = self.aux[name]
             else:
@@ -247,27 +257,26 @@ class FieldData:
 
     def _packed(self, index: Tensor | slice, kept: Sequence[Tensor] | None) -> Batch:
         assert self.offsets is not None
-        chosen, offsets = _on_host(index, len(self)), self.offsets.tolist()
-        runs = [slice(offsets[i], offsets[i + 1]) for i in chosen]
-        sizes = [run.stop - run.start for run in runs]
+        chosen, offsets = _sample_indices(index, len(self)), self.offsets.tolist()
+        ranges = [slice(offsets[i], offsets[i + 1]) for i in chosen]
+        sizes = [points.stop - points.start for points in ranges]
         rows: Tensor | None = None
         if kept is not None:
             sizes = [len(points) for points in kept]
-            rows = torch.cat([run.start + points for run, points in zip(runs, kept, strict=True)])
+            rows = torch.cat([mesh.start + points for mesh, points in zip(ranges, kept, strict=True)])
             rows = rows.to(self.coords.device, non_blocking=True)
-
-        whole = isinstance(index, slice) and index == slice(None)
+        all_samples = isinstance(index, slice) and index == slice(None)
 
         def take(part: Tensor) -> Tensor:
             if rows is None:
-                return (part if whole else torch.cat([part[run] for run in runs]))[None]
+                return (part if all_samples else torch.cat([part[points] for points in ranges]))[None]
             return part[rows.to(part.device)][None]
 
         aux = {}
         for name, part in self.aux.items():
             kind = self.spec.aux[name]
             if kind == "edge" and rows is None:
-                aux[name] = _placed_edges(part, self.edge_offsets[name], chosen, sizes)
+                aux[name] = _offset_edges(part, self.edge_offsets[name], chosen, sizes)
             elif kind != "edge":
                 aux[name] = take(part) if kind == "point" else part[torch.tensor(chosen, device=part.device)]
         inputs = None if self.inputs is None else take(self.inputs)
@@ -281,13 +290,13 @@ class FieldData:
             aux=aux,
         )
 
-    def _some(self, index: Tensor, kept: Tensor) -> Batch:
+    def _select_points(self, index: Tensor, kept: Tensor) -> Batch:
         device = self.coords.device
         rows, kept = index.to(device, non_blocking=True)[:, None], kept.to(device, non_blocking=True)
 
         def take(part: Tensor, dims: int) -> Tensor:
-            here, own = kept.to(part.device), rows.to(part.device)
-            return part[here] if part.dim() == dims else part[own, here]
+            points, samples = kept.to(part.device), rows.to(part.device)
+            return part[points] if part.dim() == dims else part[samples, points]
 
         return Batch(
             take(self.coords, 2),
@@ -302,34 +311,34 @@ class FieldData:
         )
 
     def _edges(self, name: str, edges: Tensor, index: Tensor | slice, shape: tuple[int, ...]) -> Tensor:
-        """Edges of the samples at `index`, as pairs of points of the flattened batch (B·N)."""
+        """Edges of the samples at `index`, as pairs of point indices in the flattened batch (B·N)."""
         samples, points = shape
         if name in self.edge_offsets:
-            chosen = _on_host(index, len(self))
-            return _placed_edges(edges, self.edge_offsets[name], chosen, [points] * samples)
+            chosen = _sample_indices(index, len(self))
+            return _offset_edges(edges, self.edge_offsets[name], chosen, [points] * samples)
         starts = torch.arange(samples, device=edges.device) * points
         return (edges[:, None] + starts[:, None]).flatten(1)
 
 
-def _on_host(index: Tensor | slice, count: int) -> list[int]:
+def _sample_indices(index: Tensor | slice, count: int) -> list[int]:
     return torch.arange(count)[index.cpu() if isinstance(index, Tensor) else index].tolist()
 
 
-def _joined_edges(edges: Tensor, offsets: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """Edges of some samples one after another, and their offsets."""
+def _concatenate_edges(edges: Tensor, offsets: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """Concatenate the edges of the samples at `index`; also return their offsets."""
     parts = [edges[:, offsets[i] : offsets[i + 1]] for i in index.tolist()]
     return torch.cat(parts, dim=1), offsets_of([part.shape[1] for part in parts])
 
 
-def _placed_edges(edges: Tensor, offsets: Tensor, chosen: Sequence[int], sizes: Sequence[int]) -> Tensor:
-    """Edges of the `chosen` samples, numbered in a batch in which sample k has sizes[k] points."""
+def _offset_edges(edges: Tensor, offsets: Tensor, chosen: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    """Edges of the `chosen` samples, with point indices in a batch whose sample k has sizes[k] points."""
     starts = [0, *accumulate(sizes)]
     parts = [edges[:, offsets[i] : offsets[i + 1]] + start for i, start in zip(chosen, starts, strict=False)]
     return torch.cat(parts, dim=1)
 
 
 def _require_spec(spec: FieldSpec, sample: Batch, name: str) -> None:
-    """One mesh with fields at its points, in the channels that `spec` names."""
+    """Raise unless the sample is a mesh with fields at its points, in the channels of `spec`."""
     parts = {"coords": sample.coords, "inputs": sample.inputs, "outputs": sample.targets}
     for part, values in parts.items():
         channels = len(getattr(spec, part))

@@ -1,4 +1,4 @@
-"""MATLAB files of both kinds: v5 (scipy) and v7.3, which is HDF5 with the axes reversed."""
+"""Read MATLAB files of versions 5 (scipy) and 7.3 (HDF5 with reversed axes)."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ NUMERIC_KINDS = "fiub"  # of numpy dtypes that become float32
 
 
 class MatVariable:
-    """A variable of a MATLAB file, with axes in MATLAB's order; indexing reads a part of it as float32.
+    """Variable of a MATLAB file with axes in MATLAB's order; indexing reads a part as float32.
 
     Args:
-        path: the file.
-        name: of the variable.
-        how: what to do if the file is damaged; ends the error message.
+        path: MATLAB file.
+        name: name of the variable.
+        how: advice at the end of the message about a damaged file.
     """
 
     def __init__(self, path: Path, name: str, *, how: str):
@@ -37,9 +37,7 @@ class MatVariable:
                 values = loadmat(self.path, variable_names=[self.name])[self.name][index]
         except MemoryError:
             raise
-        except (
-            Exception
-        ) as error:  # on broken bytes the readers raise anything, from zlib.error to IndexError
+        except Exception as error:  # damaged files raise anything from zlib.error to IndexError
             raise UserError(
                 f"{self.path} is truncated or damaged: {self.name} cannot be read ({error}); {self.how}"
             ) from None
@@ -52,7 +50,7 @@ class MatVariable:
 
 
 def mat_shapes(path: Path, *, how: str) -> dict[str, tuple[int, ...]]:
-    """The shape that MATLAB shows for each variable, from the headers alone."""
+    """Shapes of all variables in MATLAB's order, from the headers."""
     require(path, how=how)
     try:
         if h5py.is_hdf5(path):

@@ -1,4 +1,4 @@
-"""Navier–Stokes: from the first frames of a vorticity on the unit torus to the later ones."""
+"""Navier–Stokes benchmark: predict later frames of the vorticity on the unit torus from the first ones."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -39,9 +39,9 @@ class NavierStokesConfig(DataConfig):
     """Train on the first `train` samples, test on the last `test`.
 
     Args:
-        frames_in: frames of a sample that are inputs.
-        frames_out: frames after them, the targets.
-        stride: between the stored points that are read; 1 keeps all 64 a side.
+        frames_in: number of input frames.
+        frames_out: number of target frames, after the input frames.
+        stride: read every `stride`-th stored point; 1 reads all 64 a side.
         source: published file, generated set, or `auto`: the published file if it is present.
     """
 
@@ -65,15 +65,15 @@ def open_ns(cfg: NavierStokesConfig) -> Splits:
     Disk   {split}_u.npy (S, n, n, T) as `generate` writes them, or `u` of the published MATLAB file
     Item   coords (N, 2), inputs (N, frames_in), targets (N, frames_out), N = (n/stride)²
     The channels are frames: `w1` at t = 1, … Points are in the order of `unit_square`; as in the published
-    protocol their coordinates run from 0 to 1 with both ends, though the grid is that of a torus.
+    protocol, coordinates run from 0 to 1 inclusive although the domain is periodic.
     """
     stored = FILES.open(cfg.root, cfg.source, cfg.sizes, test_last=True)
     layout = ns_layout(cfg, stored.sizes["n"])
-    every = slice(None, None, cfg.stride)
+    step = slice(None, None, cfg.stride)
 
     def split(name: str) -> FieldData:
         _require_frames(stored, name, cfg)
-        frames = stored.read(name, "u", every, every, slice(cfg.frames)).flatten(1, 2)
+        frames = stored.read(name, "u", step, step, slice(cfg.frames)).flatten(1, 2)
         return layout.fill(
             frames[..., : cfg.frames_in].contiguous(), frames[..., cfg.frames_in :].contiguous()
         )
@@ -82,7 +82,7 @@ def open_ns(cfg: NavierStokesConfig) -> Splits:
 
 
 def ns_layout(cfg: NavierStokesConfig, stored: int = STORED) -> SampleLayout:
-    """For samples stored with `stored` points a side."""
+    """Layout of samples stored with `stored` points a side."""
     require_stride(cfg.stride, stored, stored)
     side, names = stored // cfg.stride, tuple(f"w{t}" for t in range(1, cfg.frames + 1))
     spec = FieldSpec(
@@ -110,8 +110,7 @@ def make_ns(
 
 
 def ns_batch(resolution: int, device: torch.device, *, scheme: str) -> int:
-    """The solver needs about 80 float32 arrays per sample, 40 of them frames. More than 64 samples at once
-    are no faster on an H200."""
+    """Batch size; the solver needs about 80 float32 arrays per sample, and 64 samples saturate an H200."""
     return batch_that_fits(device, 80 * 4 * resolution**2, most=64)
 
 
@@ -130,7 +129,7 @@ generate_ns = DataGenerator(
     shapes=ns_shapes,
     make_batch=make_ns,
     batch_size=ns_batch,
-    schemes={name: scheme.words for name, scheme in SCHEMES.items()},
+    schemes={name: scheme.description for name, scheme in SCHEMES.items()},
 )
 
 

@@ -1,8 +1,7 @@
-"""Dictionaries of arrays that `np.save` pickled, read without running any code that the file names.
+"""Read dictionaries of arrays that `np.save` pickled, without running code from the file.
 
-Such a `.npy` file is a header ("one Python object"), then a pickle: a program that may call any function.
-Here it can name numpy's array and dtype only, and gets a class without behaviour in their place: numpy's own
-classes would accept a state that corrupts memory.
+Such a `.npy` file is a header followed by a pickle, which may call any function. Here only numpy's array and
+dtype are allowed, replaced by a passive class, because numpy's own classes accept states that corrupt memory.
 """
 
 import pickle
@@ -33,7 +32,7 @@ class _Pickled:
         self.state = state
 
     def array(self) -> ndarray:
-        """From numpy's states (version, shape, dtype, in Fortran order, bytes); (version, byte order, …)."""
+        """Array from numpy's pickled state (version, shape, dtype, Fortran order, bytes)."""
         _, shape, dtype, fortran_order, data = self.state
         code = dtype.state[1] + dtype.args[0]
         if code not in DTYPES:
@@ -44,12 +43,12 @@ class _Pickled:
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> type[_Pickled]:
         if (module, name) not in ALLOWED:
-            raise UserError(f"asks for '{module}.{name}', which is no part of an array, and was not opened")
+            raise UserError(f"refers to '{module}.{name}', which is not part of an array, and was not opened")
         return _Pickled
 
 
 def read_pickled(path: Path, names: tuple[str, ...], *, how: str) -> dict[str, ndarray]:
-    """The arrays called `names` of a dictionary that `np.save` wrote, with shape and dtype as in the file."""
+    """Read the arrays called `names` of a dictionary written by `np.save`."""
     require(path, how=how)
     try:
         with path.open("rb") as file:
@@ -60,7 +59,7 @@ def read_pickled(path: Path, names: tuple[str, ...], *, how: str) -> dict[str, n
     except UserError as error:
         raise UserError(f"{path} {error}; {how}") from None
     except MemoryError:  # damaged bytes may declare any length
-        problem = "asks for more memory than there is: it is damaged, or too large for this machine"
+        problem = "needs more memory than available: it is damaged, or too large for this machine"
         raise UserError(f"{path} {problem}; {how}") from None
     except Exception:  # damaged bytes raise anything, from EOFError to IndexError
         raise UserError(f"{path} is truncated or no dictionary that numpy saved; {how}") from None

@@ -1,4 +1,4 @@
-"""Pipe: from the shape of a curved pipe to the speed of the flow through it, on a grid that follows it."""
+"""Pipe benchmark: predict the velocity along a curved pipe on a body-fitted grid."""
 
 from functools import partial
 from pathlib import Path
@@ -33,19 +33,17 @@ FILES = ArraySet(
     published={field: f"Pipe_{field}.npy" for field in AXES},
     published_sizes={"samples": 2310, "n": RESOLUTION},
 )
-LARGEST_SLIP = (
-    0.02  # mean speed at walls relative to the inside; some published samples have spikes in corners
-)
+MAX_WALL_SPEED = 0.02  # mean |ux| at the walls over that inside; published samples have spikes in corners
 
 
 class PipeConfig(DataConfig):
     """Train on the first `train` samples.
 
     Args:
-        test_split: test samples of the published files, which hold all samples. `last200`: the last ones, as
-            in LinearNO's code. `next200`: those after the training samples, as in Transolver and
-            Neural-Solver-Library. The names tell the usual number; `test` is the number that is taken.
-        stride: between the points that are read; 1 keeps all 129 a side.
+        test_split: test samples of the published files, which contain all samples. `last200`: the last `test`
+            samples, as in LinearNO's code. `next200`: the `test` samples after the training samples, as in
+            Transolver and Neural-Solver-Library. The names refer to the default of 200.
+        stride: read every `stride`-th point; 1 reads all 129 a side.
         source: published files, generated set, or `auto`: the published files if they are present.
     """
 
@@ -63,8 +61,8 @@ def open_pipe(cfg: PipeConfig) -> Splits:
 
     Disk   {split}_{X,Y}.npy (S, n, n) and {split}_Q.npy (S, 3, n, n) as `generate` writes them, or the
            published Pipe_{X,Y,Q}.npy, with all samples in one file; Q is ux, uy and p
-    Item   coords (N, 2) of its own, no inputs, targets (N, 1) = ux, N = s², s = (n − 1)/stride + 1
-    Rows of the grid run across the pipe from its lower wall, and follow each other from inlet to outlet.
+    Item   coords (N, 2) per sample, no inputs, targets (N, 1) = ux, N = s², s = (n − 1)/stride + 1
+    Rows of the grid run across the pipe from its lower wall; successive rows go from inlet to outlet.
     """
     test_last = cfg.test_split == "last200" and FILES.kind(cfg.root, cfg.source) == "published"
     stored = FILES.open(cfg.root, cfg.source, cfg.sizes, test_last=test_last)
@@ -73,7 +71,7 @@ def open_pipe(cfg: PipeConfig) -> Splits:
 
 
 def pipe_layout(cfg: PipeConfig, stored: int = RESOLUTION) -> SampleLayout:
-    """For samples stored with `stored` points a side."""
+    """Layout of samples stored with `stored` points a side."""
     require_stride(cfg.stride, stored, stored - 1)
     side = (stored - 1) // cfg.stride + 1
     return SampleLayout(
@@ -82,8 +80,11 @@ def pipe_layout(cfg: PipeConfig, stored: int = RESOLUTION) -> SampleLayout:
 
 
 def _read(stored: StoredSet, split: str, stride: int = 1) -> tuple[Nodes, Values]:
-    """Nodes and ux. X must grow along the pipe, Y across it, and ux must vanish at the walls: the grid is
-    square, so swapped axes do not show in its shape."""
+    """Read nodes and ux.
+
+    Raises unless X grows along the pipe, Y across it, and ux vanishes at the walls: the shape of a square
+    grid does not reveal swapped axes.
+    """
     nodes, speed = read_nodes(stored, split, channel=0, stride=stride)
     first = stored.samples[split].start or 0
     for axis, field in enumerate("XY"):
@@ -94,7 +95,7 @@ def _read(stored: StoredSet, split: str, stride: int = 1) -> tuple[Nodes, Values
                 f"does not grow along axis {axis + 1}; expected (samples, along the pipe, across it)"
             )
     at_walls, inside = (part.abs().mean(dim=(1, 2)) for part in (speed[..., [0, -1]], speed[..., 1:-1]))
-    slips = at_walls > LARGEST_SLIP * inside
+    slips = at_walls > MAX_WALL_SPEED * inside
     if slips.any():
         raise UserError(
             f"{stored.arrays[split, 'Q'].path}: ux of sample {first + int(slips.nonzero()[0])} is not zero "
@@ -104,7 +105,7 @@ def _read(stored: StoredSet, split: str, stride: int = 1) -> tuple[Nodes, Values
 
 
 def pipe_batch(resolution: int, device: torch.device) -> int:
-    """The solver needs about 60 kB per element, and more on a GPU; 64 samples keep a GPU busy."""
+    """Batch size; the solver needs about 60 kB per element, more on a GPU; 64 samples saturate a GPU."""
     return batch_that_fits(device, 80_000 * (resolution // 2) ** 2, most=64)
 
 

@@ -1,4 +1,4 @@
-"""Plasticity: from the shape of a die to the positions of a block's points while it is forged."""
+"""Plasticity benchmark: predict the motion of a forged block from the shape of the die."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -31,10 +31,10 @@ from linearno.solvers.forging import (
     FRAMES,
     PUBLISHED_NODES,
     SCHEMES,
-    mesh_of,
+    mesh_resolution,
+    node_rows,
     plasticity_samples,
     require_resolution,
-    rows_of,
 )
 
 CHANNELS = ("x", "y", "ux", "uy")  # deformed positions and displacements
@@ -43,10 +43,10 @@ REST_TOLERANCE = 1e-2  # mm, of positions minus displacements between frames
 
 
 def _require_rows(array: StoredArray) -> None:
-    """Refuse elements that are not square."""
-    if array.field == "output" and array.shape[2] != rows_of(array.shape[1]):
+    """Raise if the elements are not square."""
+    if array.field == "output" and array.shape[2] != node_rows(array.shape[1]):
         raise UserError(
-            f"{array.path}: output has shape {array.shape}; expected {rows_of(array.shape[1])} rows for "
+            f"{array.path}: output has shape {array.shape}; expected {node_rows(array.shape[1])} rows for "
             f"{array.shape[1]} columns: (samples, columns, rows, frames, 4)"
         )
 
@@ -64,11 +64,11 @@ class PlasticityConfig(DataConfig):
     """Train on the first `train` samples, test on the last `test`.
 
     Args:
-        coords: coordinates in the unit square that the model gets. `scrambled`: in another order than the
-            fields, point k has the coordinates of point (k mod n, k div n), as in the codes of LinearNO and
-            Transolver. `aligned`: each point its own, as in Neural-Solver-Library.
-        die: height of the die above each column of points. `reversed`: as stored, from left to right, while
-            the columns run from right to left. `aligned`: that of the column itself.
+        coords: order of the coordinates in the unit square. `scrambled`: point k has the coordinates of point
+            (k mod n, k div n), unlike its fields, as in the codes of LinearNO and Transolver. `aligned`: the
+            order of the fields, as in Neural-Solver-Library.
+        die: order of the heights of the die. `reversed`: as stored, from left to right, whereas columns of
+            points run from right to left. `aligned`: the order of the columns.
         source: published file, generated set, or `auto`: the published file if it is present.
     """
 
@@ -105,7 +105,7 @@ def open_plasticity(cfg: PlasticityConfig) -> Splits:
 def plasticity_layout(
     cfg: PlasticityConfig, columns: int = PUBLISHED_NODES, frames: int = FRAMES
 ) -> SampleLayout:
-    """For samples stored with `columns` columns of points."""
+    """Layout of samples stored with `columns` columns of points."""
     names = [f"{channel}{frame}" for frame in range(frames) for channel in CHANNELS]
     die = "die" if cfg.die == "aligned" else "die_reversed"  # figures are labelled with the name
     spec = FieldSpec(
@@ -113,17 +113,17 @@ def plasticity_layout(
         inputs=(die,),
         outputs=tuple(names),
         units=dict.fromkeys((die, *names), "mm"),
-        grid=(columns, rows_of(columns)),
+        grid=(columns, node_rows(columns)),
         standardised=("inputs",),
         position_outputs=tuple(name for name in names if name[0] in "xy"),
     )
-    return SampleLayout(spec, unit_block(columns, rows_of(columns), scrambled=cfg.coords == "scrambled"))
+    return SampleLayout(spec, unit_block(columns, node_rows(columns), scrambled=cfg.coords == "scrambled"))
 
 
 def _read_output(stored: StoredSet, split: str) -> Float[Tensor, "S n m T 4"]:
-    """Positions and displacements; the order of points and frames is checked.
+    """Read positions and displacements; raise if points or frames are in the wrong order.
 
-    Positions minus displacements are one grid in all frames, from right to left and from the top down.
+    Positions minus displacements must be the same grid in all frames, from right to left and top to bottom.
     """
     output = stored.read(split, "output")
     for sample, values in enumerate(output, start=stored.samples[split].start or 0):
@@ -142,7 +142,7 @@ def _read_output(stored: StoredSet, split: str) -> Float[Tensor, "S n m T 4"]:
 def unit_block(columns: int, rows: int, *, scrambled: bool) -> Float[Tensor, "N 2"]:
     """Point k is in column k div m and row k mod m: (column/(n − 1), row/(m − 1)).
 
-    Scrambled: k mod n and k div n instead, as if the grid were stored the other way round.
+    Scrambled: k mod n and k div n instead, as if the grid were stored in the other axis order.
     """
     along, down = (torch.from_numpy(np.linspace(0, 1, size)).float() for size in (columns, rows))
     if scrambled:
@@ -158,18 +158,21 @@ def make_plasticity(
 
 
 def plasticity_batch(resolution: int, device: torch.device, *, scheme: str) -> int:
-    """A step needs about 100 float64 values per element. On a GPU batches are large, because the samples of a
-    batch that fold are solved again; on a CPU arrays of 12,000 numbers make the overhead of calls small."""
-    mesh = mesh_of(resolution, scheme)
-    nodes = mesh * rows_of(mesh)
+    """Batch size; the solver needs about 100 float64 values per element.
+
+    Large on a GPU, because samples that fold are solved again together; on a CPU, arrays of 12,000 values
+    make the overhead of calls small.
+    """
+    mesh = mesh_resolution(resolution, scheme)
+    nodes = mesh * node_rows(mesh)
     if device.type == "cpu":
         return max(1, 12_000 // nodes)
-    return batch_that_fits(device, 100 * 8 * nodes, most=512 // SCHEMES[scheme].finer ** 2)
+    return batch_that_fits(device, 100 * 8 * nodes, most=512 // SCHEMES[scheme].refinement ** 2)
 
 
 def plasticity_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
     require_resolution(resolution)
-    grid = (resolution, rows_of(resolution))
+    grid = (resolution, node_rows(resolution))
     return {"input": grid[:1], "output": (*grid, FRAMES, len(CHANNELS)), "draws": ()}
 
 
@@ -189,7 +192,7 @@ generate_plasticity = DataGenerator(
     shapes=plasticity_shapes,
     make_batch=make_plasticity,
     batch_size=plasticity_batch,
-    schemes={name: scheme.words for name, scheme in SCHEMES.items()},
+    schemes={name: scheme.description for name, scheme in SCHEMES.items()},
 )
 
 LINEARNO = {"stem": "conv", "merge_layers": 2, "temperature": None, "time": True}

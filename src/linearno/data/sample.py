@@ -1,4 +1,4 @@
-"""A batch of samples, and what its channels mean.
+"""Batches of samples, and the specification of their fields.
 
 Axes: S samples, B batch, N points, X coordinates, C channels, E edges.
 """
@@ -14,9 +14,9 @@ from torch import Tensor
 from linearno.core.config import Config
 
 Part = Literal["coords", "inputs", "outputs"]
-AuxKind = Literal["point", "sample", "edge"]  # what an auxiliary field has one row for
+AuxKind = Literal["point", "sample", "edge"]  # an auxiliary field has one row per …
 
-RENAMED_FIELDS = {  # in bundles and run folders of version 0.1 → name since then
+RENAMED_FIELDS = {  # name in bundles and run folders of version 0.1 → current name
     "scaled": "standardised",
     "places": "position_outputs",
     "view": "plot_extent",
@@ -25,7 +25,7 @@ RENAMED_FIELDS = {  # in bundles and run folders of version 0.1 → name since t
 
 
 class FieldSpec(Config):
-    """Names, units and roles of the fields of a data set; sizes a model, saved in its bundle, labels plots.
+    """Names, units and roles of the fields of a data set; stored in bundles.
 
     Args:
         coords: names of the X coordinates.
@@ -85,26 +85,26 @@ class FieldSpec(Config):
 
 
 def is_edges(part: Tensor) -> bool:
-    """Edges are the only auxiliary fields of integers: `FieldData` sees to it."""
+    """Whether an auxiliary field contains edges, the only integer fields (`FieldData` enforces this)."""
     return part.dtype == torch.int64
 
 
 class Batch(NamedTuple):
     """A batch of samples (B, N, ·), or one sample (N, ·); channels last.
 
-    With `segments` the batch is packed: meshes of different sizes one after another, each part (1, T, ·) with
-    T = Σ N_i, sample i the points segments[i]:segments[i+1]. The B + 1 offsets stay on the host.
+    With `segments` the batch is packed: meshes of different sizes are concatenated to (1, T, ·) with
+    T = Σ N_i; sample i has the points segments[i]:segments[i+1].
 
     Args:
         coords: points of the inputs, in physical units, (B, N, X).
         inputs: input channels (B, N, C), if there are any.
         targets: true outputs (B, N, C).
-        points: points of the targets (B, N, X), if they are not `coords`.
+        points: query points (B, N, X) of the targets, if they differ from `coords`.
         time: one time per sample (B, 1), for models that take one.
-        segments: offsets (B + 1,) of a packed batch.
+        segments: offsets (B + 1,) of a packed batch, on the host.
         surface: boolean mask (B, N) of the points on a surface.
-        aux: further fields by name, as `FieldSpec.aux` declares them: of points (B, N, ·), packed (1, T, ·);
-            of samples (B, ·); or edges (2, E), which index the points of the flattened batch.
+        aux: auxiliary fields by name, of the kinds in `FieldSpec.aux`: at points (B, N, ·), packed (1, T, ·);
+            per sample (B, ·); or edges (2, E), indices of points in the flattened batch.
     """
 
     coords: Tensor
@@ -136,16 +136,16 @@ class Batch(NamedTuple):
         assert self.segments is None
         points = self.coords.shape[-2]
 
-        def again(part: Tensor) -> Tensor:
+        def repeated(part: Tensor) -> Tensor:
             return part[:, None].expand(-1, times, *part.shape[1:]).flatten(0, 1)
 
         def edges(part: Tensor) -> Tensor:
             copies = torch.arange(times, device=part.device)[:, None, None]
-            moved = (part // points * times + copies) * points + part % points  # times, 2, E
-            return moved.transpose(0, 1).flatten(1)
+            shifted = (part // points * times + copies) * points + part % points  # times, 2, E
+            return shifted.transpose(0, 1).flatten(1)
 
         fields: dict[str, Any] = {
-            name: again(part) for name, part in self._asdict().items() if isinstance(part, Tensor)
+            name: repeated(part) for name, part in self._asdict().items() if isinstance(part, Tensor)
         }
-        aux = {name: edges(part) if is_edges(part) else again(part) for name, part in self.aux.items()}
+        aux = {name: edges(part) if is_edges(part) else repeated(part) for name, part in self.aux.items()}
         return self._replace(**fields, aux=aux)

@@ -1,4 +1,4 @@
-"""Standardisation with the statistics of the training split, saved with the weights."""
+"""Standardise fields with statistics of the training split, stored with the weights."""
 
 import logging
 
@@ -31,11 +31,11 @@ class Standardise(nn.Module):
 
     @classmethod
     def fit(cls, values: Float[Tensor, "*S C"], *, partial: bool = False) -> "Standardise":
-        """Mean and unbiased deviation of each channel, over samples and points together.
+        """Mean and unbiased standard deviation of each channel over all samples and points.
 
         Args:
             values: channels at all points of all samples.
-            partial: leave out values that are NaN.
+            partial: ignore NaN.
         """
         flat = values.reshape(-1, values.shape[-1]).double()
         if partial:
@@ -58,12 +58,12 @@ class Standardise(nn.Module):
 
 
 class Scaler(nn.Module):
-    """Maps coordinates, inputs and outputs between physical units and the values that a network sees.
+    """Maps coordinates, inputs and outputs between physical units and network values.
 
     Args:
-        coords: of the X coordinates.
-        inputs: of the input channels.
-        outputs: of the predicted channels.
+        coords: standardisation of the X coordinates.
+        inputs: standardisation of the input channels.
+        outputs: standardisation of the predicted channels.
     """
 
     def __init__(self, coords: Standardise, inputs: Standardise, outputs: Standardise):
@@ -72,14 +72,14 @@ class Scaler(nn.Module):
 
     @classmethod
     def fit(cls, spec: FieldSpec, train: Batch) -> "Scaler":
-        """Fit the parts that `spec.standardised` names; the others stay as they are.
+        """Fit the parts in `spec.standardised`; other parts are not changed.
 
-        A coordinate or an input with one value at all points is shifted to 0 and scaled by 1, with a warning:
-        divided by its deviation, which is zero, the smallest difference at inference would become huge.
+        Coordinates and inputs that are constant are shifted to 0 but not scaled, with a warning: division by
+        their zero deviation would amplify any difference at inference.
 
         Args:
-            spec: names the channels.
-            train: one batch with the whole training split.
+            spec: specification of the channels.
+            train: the complete training split as one batch.
         """
 
         def part(name: Part, values: Tensor | None) -> Standardise:
@@ -95,7 +95,7 @@ class Scaler(nn.Module):
 
     @classmethod
     def blank(cls, spec: FieldSpec) -> "Scaler":
-        """A scaler that changes nothing, to be filled by `load_state_dict`."""
+        """Identity scaler, for `load_state_dict`."""
         return cls(*(Standardise.identity(len(part)) for part in (spec.coords, spec.inputs, spec.outputs)))
 
     def encode_inputs(self, inputs: Tensor | None) -> Tensor | None:

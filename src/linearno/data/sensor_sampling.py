@@ -1,4 +1,4 @@
-"""Sensor points for field reconstruction: which points of a field are observed."""
+"""Draw the observed points of field reconstruction."""
 
 import torch
 from jaxtyping import Int64
@@ -8,15 +8,17 @@ from linearno.core.errors import UserError
 
 
 def observed_count(points: int, ratio: float) -> int:
-    """K = int(points · ratio), as published."""
+    """Number of observed points K = int(points · ratio), as published."""
     if not 0 < ratio <= 1:  # NaN too
         raise UserError(f"ratio={ratio}: expected the observed part of the points, above 0 and at most 1")
     if points < 1:
         raise UserError(f"points={points}: expected at least one point to observe")
     count = int(points * ratio)
     if count == 0:
-        least = min(1.0, 1.01 / points)  # rounded below, and still enough
-        raise UserError(f"ratio={ratio} of {points} points leaves none to observe; give {least:.3g} or more")
+        smallest = min(1.0, 1.01 / points)  # 1.01 covers rounding in the message
+        raise UserError(
+            f"ratio={ratio} of {points} points leaves none to observe; give {smallest:.3g} or more"
+        )
     return count
 
 
@@ -27,10 +29,14 @@ def draw_observed(
     generator: torch.Generator | None = None,
     device: torch.device | None = None,
 ) -> Int64[Tensor, "K"]:
-    """K of N points, each at most once: one draw for all samples of a batch, `coords[:, drawn]`.
+    """Indices of K distinct random points, shared by all samples of a batch.
 
-    The same generator gives the same points on every device. Without one they are drawn on `device`, by its
-    own generator, and nothing waits for a copy.
+    Args:
+        points: N, number of points.
+        ratio: observed fraction of the points.
+        generator: random generator, for the same points on every device; the default generator of `device`
+            if None, which needs no copy between devices.
+        device: device of the result.
     """
     count = observed_count(points, ratio)
     if generator is None:

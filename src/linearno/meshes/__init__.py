@@ -1,4 +1,4 @@
-"""A user's own simulation files: find the cases, read them in a separate process, describe them in YAML.
+"""Data sets from a user's simulation files: discovery, reading in a separate process, YAML.
 
 The reader process imports this package, so modules that need PyTorch are imported at first use.
 """
@@ -16,4 +16,4 @@ __all__ = ["CasesConfig", "generate_cases"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'linearno.meshes' has no attribute {name!r}")
-    return getattr(import_module("linearno.meshes.example_cases"), name)  # which registers the benchmark
+    return getattr(import_module("linearno.meshes.example_cases"), name)  # importing registers the benchmark

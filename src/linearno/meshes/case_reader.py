@@ -1,4 +1,4 @@
-"""Read a case from its files, as the fields of a model ask for it.
+"""Read the inputs and targets of a case from its files.
 
 Axes: K points or cells of a case, Q query points, X coordinates, C channels.
 """
@@ -28,12 +28,12 @@ class Case(NamedTuple):
     """One case in physical units.
 
     Args:
-        file: where it comes from.
-        coords: of points or cell centres (K, X).
+        file: files of the case.
+        coords: coordinates of points or cell centres (K, X).
         inputs: channels (K, C_in).
-        targets: channels (K, C); NaN where the file does not hold them.
+        targets: channels (K, C); NaN for targets missing in the file.
         surface: mask (K,) of the points on the surface, if the model has one.
-        found: targets that the file holds.
+        found: targets that exist in the file.
     """
 
     file: CaseFile
@@ -44,18 +44,19 @@ class Case(NamedTuple):
     found: tuple[str, ...]
 
     def sample(self) -> Batch:
+        """The case as a single sample."""
         inputs, targets = torch.from_numpy(self.inputs), torch.from_numpy(self.targets)
         return Batch(torch.from_numpy(self.coords), inputs if inputs.shape[1] else None, targets)
 
 
 @dataclass(frozen=True)
 class CaseReader:
-    """Reads cases in the channels of a model.
+    """Reads cases as channels of a model.
 
     Args:
-        config: which fields are inputs, and which are targets.
-        table: numbers of the cases that their files do not hold.
-        given: numbers of the case that go before those of the table and the file.
+        config: inputs and targets.
+        table: numbers of the cases, from a table.
+        given: numbers of the case with precedence over table and file.
     """
 
     config: MeshFields
@@ -63,7 +64,7 @@ class CaseReader:
     given: Mapping[str, float] = field(default_factory=dict)
 
     def read(self, reader: Reader, file: CaseFile, *, truth: bool = True) -> Case:
-        """The case of a file. With `truth`, missing targets are an error."""
+        """Read a case. With `truth`, missing targets are an error."""
         config = self.config
         values = reader.call(commands.read, file, self._request())
         count, coords = len(values.points), values.points[:, self._axes()].astype(np.float32)
@@ -82,7 +83,14 @@ class CaseReader:
     def inputs_at(
         self, reader: Reader, file: CaseFile, points: Float[ndarray, "Q 3"], case: Case
     ) -> Float[ndarray, "Q C_in"]:
-        """Inputs of a case, which was read before, at other points; fields are interpolated in its cells."""
+        """Inputs of a case at query points; fields are interpolated in the cells.
+
+        Args:
+            reader: reader process.
+            file: files of the case.
+            points: query points.
+            case: result of `read` for the same file.
+        """
         request = replace(self._request(), fields=self.config.inputs)
         values = reader.call(commands.probe, file, request, points)
         with _errors_of(file):
@@ -138,7 +146,7 @@ class CaseReader:
             yield derived[:, self._axes()] if name == "normals" else derived.reshape(-1, 1)
 
     def _numbers(self, file: CaseFile, values: MeshValues, count: int) -> Iterator[ndarray]:
-        """Numbers of the case: given, in the table, or in the file."""
+        """Numbers of the case from `given`, the table or the file, in this order."""
         given = {**self.table.of(file), **self.given}
         for name in self.config.globals:
             if name in given:
@@ -169,7 +177,7 @@ class CaseReader:
         return self._components(name, found.reshape(len(found), -1).astype(float))
 
     def _components(self, name: str, values: ndarray) -> ndarray:
-        """The components of a field (K, C) that the configuration names, by letter or number."""
+        """Components of a field (K, C) selected by the configuration, by letter or number."""
         parts, count = self.config.components.get(name), values.shape[1]
         if parts is None:
             if count != 1:
@@ -189,7 +197,7 @@ class CaseReader:
 
 @contextmanager
 def _errors_of(file: CaseFile) -> Iterator[None]:
-    """Errors that name the file."""
+    """Prefix error messages with the path of the file."""
     try:
         yield
     except UserError as error:

@@ -1,4 +1,4 @@
-"""A user's own simulations as a data set: a folder of files, described by a `dataset.yaml`."""
+"""Data set of a folder of simulation files, described by a `dataset.yaml`."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def read_cases(config: CasesConfig, files: Sequence[CaseFile]) -> tuple[list[Case], list[UnreadableCase]]:
-    """Cases, and those that cannot be used; the latter are an error without `skip_bad`."""
+    """Read cases; also return the unusable ones, which are an error without `skip_bad`."""
     source = CaseReader(config, read_table(config.root if config.root.is_dir() else config.root.parent))
     results = read_in_parallel(source.read, files)
     bad = [result for result in results if isinstance(result, UnreadableCase)]
@@ -31,7 +31,7 @@ def read_cases(config: CasesConfig, files: Sequence[CaseFile]) -> tuple[list[Cas
 
 
 def open_cases(config: CasesConfig) -> Splits:
-    """Both splits in memory, packed: meshes of different sizes one after another.
+    """Load both splits, packed.
 
     Disk   the files in `root`, described by the configuration
     Item   coords (K, X), inputs (K, C) or none, targets (K, C); of points or of cells
@@ -50,7 +50,7 @@ def open_cases(config: CasesConfig) -> Splits:
 
 
 def skipped_lines(bad: Sequence[UnreadableCase]) -> Iterable[str]:
-    """A line for each case that was left out, and one with their number."""
+    """One line per skipped case, and one with their number."""
     yield from (f"skipped: {case.reason}" for case in bad)
     if bad:
         yield f"{len(bad)} case{'s' if len(bad) > 1 else ''} skipped"
@@ -64,7 +64,7 @@ def _pack(config: CasesConfig, cases: Sequence[Case], split: str) -> FieldData:
 
 
 def verify_cases(root: Path) -> list[str]:
-    """Faults of the files in a folder, a line for each file that has one."""
+    """First fault of each file in a folder, one line per faulty file."""
 
     def first_fault(reader: Reader, file: CaseFile) -> str | None:
         faults = reader.call(commands.summarise, file).faults

@@ -1,4 +1,4 @@
-"""A `dataset.yaml`: which fields of a user's own simulations are inputs, and which are predicted."""
+"""Configuration of a data set of simulation files, read from a `dataset.yaml`."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ from linearno.meshes.reader.geometry import AXES
 Axis = Literal["x", "y", "z"]
 Derived = Literal["distance", "unsigned_distance", "normals", "curvature"]
 Fault = Literal["degenerate", "duplicates"]
-EXAMPLE_CASES = 100  # that `linearno data generate cases` makes by default
+EXAMPLE_CASES = 100  # default number of `linearno data generate cases`
 
 
 def _valid_share(share: Share) -> Share:
@@ -37,20 +37,20 @@ ShareField = Annotated[Share, BeforeValidator(_one_pattern_as_list), AfterValida
 
 
 class MeshFields(Config):
-    """What a model reads from a mesh file, and what it predicts there.
+    """Inputs and targets of a model in a mesh file.
 
     Args:
-        location: where the predicted fields are.
+        location: location of the targets.
         coords: axes along which the meshes have an extent.
         targets: fields to predict.
         surface_targets: targets that are known on the surface only.
         inputs: fields that are inputs.
         globals: numbers of the whole case that are inputs.
-        components: of vectors and tensors, those that count.
+        components: components to use of vectors and tensors, by field.
         surface: `own`, `beside` (the .stl file of the same name), or a field that marks it.
         derived: inputs derived from the surface.
-        units: by field or coordinate.
-        tolerate: faults of a mesh that are no error.
+        units: unit of each field or coordinate.
+        tolerate: faults of a mesh that are not errors.
     """
 
     location: Literal["points", "cells"] = "points"
@@ -81,7 +81,7 @@ class MeshFields(Config):
             raise ValueError(f"{both.pop()!r} is a target and an input; choose one of them")
         if len(self.coords) < 2 or len(set(self.coords)) < len(self.coords):
             raise ValueError(f"coords: expected two or three different axes, got {list(self.coords)}")
-        self.spec  # noqa: B018 (an error now if two channels have one name)
+        self.spec  # noqa: B018 (raises if two channels have the same name)
         return self
 
     def channels(self, field: str) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ class MeshFields(Config):
 
     @property
     def spec(self) -> FieldSpec:
-        """The channels of inputs and outputs."""
+        """Specification of the input and output channels."""
         inputs = (*self.inputs, *self.derived, *self.globals)
         fields = {field: self.channels(field) for field in (*inputs, *self.targets)}
         units = {
@@ -114,7 +114,7 @@ class MeshFields(Config):
 
     @classmethod
     def of(cls, spec: FieldSpec) -> "MeshFields":
-        """Those of a model that was trained on arrays: fields named like its channels."""
+        """Fields of a model that was trained on arrays: one field per channel, of the same name."""
         if len(spec.coords) not in (2, 3):
             raise UserError(f"this model has the coordinates {', '.join(spec.coords)}: not those of a mesh")
         values = {"coords": AXES[: len(spec.coords)], "targets": spec.outputs, "inputs": spec.inputs}
@@ -122,15 +122,15 @@ class MeshFields(Config):
 
 
 class CasesConfig(MeshFields, DataConfig):
-    """A `dataset.yaml`: the fields of `MeshFields`, and which files. `linearno init FOLDER` writes one.
+    """Configuration of a data set: `MeshFields` and the files; written by `linearno init`.
 
     Args:
         root: folder of the cases.
         files: pattern of the case files in `root`.
-        test: fraction, number of cases or patterns of their names.
-        train: the same, of the cases that the test leaves.
-        seed: of the order in which cases are drawn for both.
-        skip_bad: leave out cases that cannot be used, and log them.
+        test: fraction or number of cases, or patterns of their names.
+        train: the same, of the cases that are not test cases.
+        seed: seed of the random split.
+        skip_bad: skip unusable cases, and log them.
     """
 
     name: Literal["cases"] = "cases"
@@ -146,20 +146,20 @@ class CasesConfig(MeshFields, DataConfig):
 
     @property
     def mesh_fields(self) -> MeshFields:
-        """What a model needs to know of it."""
+        """The part of the configuration that is stored with a model."""
         return MeshFields.make(self.model_dump(include=set(MeshFields.model_fields)))
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Of an example to be generated."""
-        sizes, left = {}, EXAMPLE_CASES
+        """Number of example cases of each split that `generate` writes."""
+        sizes, remaining = {}, EXAMPLE_CASES
         for split, share in (("test", self.test), ("train", self.train)):
-            sizes[split] = count_of(0.5 if isinstance(share, tuple) else share, left)
-            left -= sizes[split]
+            sizes[split] = count_of(0.5 if isinstance(share, tuple) else share, remaining)
+            remaining -= sizes[split]
         return sizes
 
 
 def read_dataset(path: Path) -> CasesConfig:
-    """A `dataset.yaml`; its `root` is relative to the file."""
+    """Read a `dataset.yaml`; its `root` is relative to the file."""
     config = read_yaml(path, CasesConfig)
     return config.model_copy(update={"root": Path(os.path.normpath(path.parent / config.root))})

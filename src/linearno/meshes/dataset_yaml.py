@@ -1,4 +1,4 @@
-"""A `dataset.yaml` as text: every field, with a comment that explains it."""
+"""Write a `dataset.yaml` with a comment for every field."""
 
 import textwrap
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ from linearno.meshes.reader.commands import FieldSummary
 WIDTH = 100
 COMMENTS: dict[tuple[str, ...], str] = {
     ("name",): "Written by `linearno init`. Edit it, then run:  linearno train THIS FILE",
-    ("root", "files"): "The folder, relative to this file, and which of its files are cases: {cases}.",
-    ("location",): "Learn the fields at the points of a mesh, or those in its cells.",
+    ("root", "files"): "The folder, relative to this file, and the pattern of its case files: {cases}.",
+    ("location",): "Location of the targets: points or cells of the mesh.",
     ("coords",): "The axes along which the meshes have an extent.",
-    ("targets",): "What is predicted. All cases hold: {fields}.",
+    ("targets",): "Fields to predict. All cases hold: {fields}.",
     ("surface_targets",): "Targets that are defined on the surface only, such as a wall shear stress. "
     "Elsewhere they are neither learned nor scored.",
     (
@@ -31,22 +31,26 @@ COMMENTS: dict[tuple[str, ...], str] = {
         "surface",
     ): "The surface. own: the boundary of the mesh; beside: the .stl file of the same name; the name "
     "of a field that is not 0 at its points{masks}; null: none.",
-    ("derived",): "Inputs derived from the surface: distance (of a closed one), unsigned_distance (of any), "
-    "normals and curvature (those of its nearest point).",
-    ("units",): "Units, of the coordinates too. A file with another unit for a field is refused.",
-    ("test", "train", "seed"): "How to split. A fraction (0.2) or a number of cases (10) is drawn at random, "
-    'the same for the same seed; a list of patterns (["wing_*", "*_fine"]) goes by file name. Test cases are '
-    "never used in training; train is a share of the other cases, 1.0 all of them.",
+    ("derived",): "Inputs derived from the surface: distance (closed surfaces only), unsigned_distance, "
+    "normals and curvature (at the nearest point of the surface).",
+    ("units",): "Units of fields and coordinates. A file with another unit for a field is an error.",
+    (
+        "test",
+        "train",
+        "seed",
+    ): "The split. A fraction (0.2) or a number of cases (10) is drawn at random with the "
+    'seed; a list of patterns (["wing_*", "*_fine"]) selects cases by file name. Test cases are never used '
+    "in training; a fraction for train refers to the other cases, 1.0 means all of them.",
     (
         "tolerate",
-    ): "Faults of a mesh that are no error: degenerate (cells without volume), duplicates (points "
+    ): "Faults of a mesh that are not errors: degenerate (cells without volume), duplicates (points "
     "with the same coordinates).",
-    ("skip_bad",): "true: leave out cases that cannot be used, and name them.",
+    ("skip_bad",): "true: skip unusable cases, and list them.",
 }
 
 
 def dataset_text(config: CasesConfig, summary: FolderSummary) -> str:
-    """Text that `CasesConfig` reads back as `config`."""
+    """YAML text of `config`, with comments about the summarised folder."""
     points, local = summary.points, [f for f in summary.fields if f.location == config.location]
     count = f"{points[0]:,}" if points[0] == points[-1] else f"{points[0]:,} to {points[-1]:,}"
     masks = ", ".join(field.name for field in local if field.is_mask and field.location == "points")

@@ -1,4 +1,4 @@
-"""Find the cases in a folder, read a table of their numbers, split them into training and test."""
+"""Find the cases in a folder, read the table of their numbers, split them into training and test cases."""
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,24 +17,24 @@ from linearno.meshes.reader.io import SUFFIXES
 from linearno.meshes.reader.mesh import CaseFile, split_unit
 
 TABLES = ("cases.csv", "cases.json")
-KEYS = ("case", "file", "name")  # the column of a table that names the case
-SURFACE = ".stl"
+KEYS = ("case", "file", "name")  # possible names of the column with the case names
+SURFACE_SUFFIX = ".stl"
 Share = int | float | tuple[str, ...]  # a number of cases, a fraction of them, or patterns of their names
 
 
 def find_cases(root: Path, pattern: str = "**/*") -> list[CaseFile]:
-    """The cases in a folder, by name; or one case, if `root` is a file."""
+    """Cases in a folder, sorted by name; or one case, if `root` is a file."""
     require(root, how="give a folder of cases, or one file")
     if root.is_file():
         return [case_file(root)]
     found = [path for path in sorted(root.glob(pattern)) if _is_case(path)]
     if not found:
         raise UserError(f"{root} holds no case ({pattern}); expected files of {', '.join(SUFFIXES)}")
-    stems = {path.with_suffix("") for path in found if path.suffix.lower() != SURFACE}
+    stems = {path.with_suffix("") for path in found if path.suffix.lower() != SURFACE_SUFFIX}
     cases = [
         case_file(path, root)
         for path in found
-        if path.suffix.lower() != SURFACE or path.with_suffix("") not in stems
+        if path.suffix.lower() != SURFACE_SUFFIX or path.with_suffix("") not in stems
     ]
     names = [case.name for case in cases]
     if len(set(names)) < len(names):
@@ -44,13 +44,13 @@ def find_cases(root: Path, pattern: str = "**/*") -> list[CaseFile]:
 
 
 def case_file(path: Path, root: Path | None = None) -> CaseFile:
-    """The file as a case, named by its path below `root`."""
+    """Case of a file, named by its path relative to `root`."""
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"{path}: expected one of {', '.join(SUFFIXES)}, got {path.suffix or 'no suffix'!r}")
     require(path, how="give a mesh, or a file of arrays")
     name = path.relative_to(root or path.parent).with_suffix("").as_posix()
-    surface = path.with_suffix(SURFACE)
-    has_surface = path.suffix.lower() != SURFACE and surface.exists()
+    surface = path.with_suffix(SURFACE_SUFFIX)
+    has_surface = path.suffix.lower() != SURFACE_SUFFIX and surface.exists()
     return CaseFile(name, path, surface if has_surface else None)
 
 
@@ -61,13 +61,20 @@ def _is_case(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers of each case, by its name, its file name or the stem of that; their units; and the file."""
+    """Numbers of cases.
+
+    Args:
+        rows: numbers by name, by case: its name, file name or the stem of the file name.
+        units: unit of each number.
+        path: file of the table; None without a table.
+    """
 
     rows: Mapping[str, Mapping[str, float]]
     units: Mapping[str, str]
     path: Path | None = None
 
     def of(self, case: CaseFile) -> Mapping[str, float]:
+        """Numbers of a case; empty if it has no row."""
         for key in (case.name, case.path.name, case.path.stem):
             if key in self.rows:
                 return self.rows[key]
@@ -75,7 +82,7 @@ class Table:
 
 
 def read_table(folder: Path) -> Table:
-    """`cases.csv` or `cases.json` in the folder; an empty table if there is neither."""
+    """Read `cases.csv` or `cases.json` in the folder; an empty table if neither exists."""
     path = next((folder / name for name in TABLES if (folder / name).exists()), None)
     if path is None:
         return Table({}, {})
@@ -127,7 +134,7 @@ def _number(text: Any, what: str) -> float:
 def split_cases(
     cases: Sequence[CaseFile], train: Share, test: Share, seed: int
 ) -> tuple[list[CaseFile], list[CaseFile]]:
-    """Training and test cases, by name; numbers and fractions of them are drawn with the seed."""
+    """Split cases into training and test cases; numbers and fractions are drawn with the seed."""
     matched = {
         what: _matching(cases, share) if isinstance(share, tuple) else []
         for what, share in (("train", train), ("test", test))
@@ -157,7 +164,7 @@ def split_cases(
 
 
 def count_of(share: int | float, total: int) -> int:
-    """A number of cases, or a fraction of them."""
+    """Number of cases for a number or fraction of `total`."""
     return share if isinstance(share, int) else max(1, round(share * total))
 
 

@@ -1,4 +1,4 @@
-"""Example simulations: stretched plates with holes, each on its own mesh, as VTU files."""
+"""Generate example simulations as VTU files: perforated plates under tension, each with its own mesh."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -17,12 +17,12 @@ from linearno.data.generation.card import CARD, Card
 from linearno.data.generation.workers import process_map
 from linearno.meshes.cases import open_cases, verify_cases
 from linearno.meshes.config import CasesConfig
-from linearno.solvers.perforated_plate import PulledCell, pulled_cell
+from linearno.solvers.perforated_plate import PerforatedPlate, random_plate
 
 UNITS = {"displacement": "mm", "stress": "MPa", "angle": "degree"}
 RESOLUTION = 10
 PLAN = "plan.json"
-FEW = 500  # plates, that one process makes before others have started
+MAX_SERIAL_PLATES = 500  # fewer plates are not worth starting worker processes
 
 
 def generate_cases(
@@ -36,16 +36,16 @@ def generate_cases(
     device: str = "cpu",
     scheme: str | None = None,
 ) -> None:
-    """Fill `root` with plate_0000.vtu and so on; those that are there are not made again."""
+    """Write plate_0000.vtu, … to `root`; existing files are kept. Arguments: see `Generate`."""
     require_extra("pyvista", "mesh")
     if device not in ("auto", "cpu") or scheme:
-        raise UserError("pulled plates are solved on a CPU, in one way; leave --device and --scheme out")
-    facts = {"seed": seed, "resolution": resolution}
+        raise UserError("the plates are solved on a CPU with one scheme; leave out --device and --scheme")
+    plan = {"seed": seed, "resolution": resolution}
     with folder_lock(writable_folder(root)):
-        _begin(root / PLAN, facts)
+        _require_same_plan(root / PLAN, plan)
         todo = [i for i in range(sum(sizes.values())) if not _path(root, i).exists()]
         write = partial(_write, root, seed, resolution)
-        if len(todo) <= FEW or workers == 1:
+        if len(todo) <= MAX_SERIAL_PLATES or workers == 1:
             for number in todo:
                 write(number)
                 tick(1)
@@ -53,20 +53,20 @@ def generate_cases(
             with closing(process_map(write, todo, workers)) as written:
                 for _ in written:
                     tick(1)
-        write_json(root / CARD, _card(facts | {"sizes": sizes}).model_dump(mode="json"))
+        write_json(root / CARD, _card(plan | {"sizes": sizes}).model_dump(mode="json"))
 
 
-def _begin(path: Path, facts: dict[str, int]) -> None:
-    """What is there must have been begun in the same way."""
-    if path.exists() and (there := read_json(path, how="remove it")) != facts:
-        raise UserError(f"{path.parent} holds plates of another set ({there}); choose another --out")
-    write_json(path, facts)
+def _require_same_plan(path: Path, plan: dict[str, int]) -> None:
+    """Write the plan; raise if the folder has plates of another plan."""
+    if path.exists() and (existing := read_json(path, how="remove it")) != plan:
+        raise UserError(f"{path.parent} holds plates of another set ({existing}); choose another --out")
+    write_json(path, plan)
 
 
-def _card(facts: dict[str, object]) -> Card:
+def _card(plan: dict[str, object]) -> Card:
     return Card.make(
         {
-            **facts,
+            **plan,
             "name": "cases",
             "equation": "div sigma = 0 in a square of 1 m without a void, plane stress, E = 200 GPa, "
             "Poisson's ratio 0.3, held at the bottom, pulled by 100 MPa at the top, `angle` degrees "
@@ -86,20 +86,20 @@ def _path(root: Path, number: int) -> Path:
 
 
 def _write(root: Path, seed: int, resolution: int, number: int) -> None:
-    write_plate(_path(root, number), pulled_cell(numpy_generator(seed, number), resolution))
+    write_plate(_path(root, number), random_plate(numpy_generator(seed, number), resolution))
 
 
-def write_plate(path: Path, plate: PulledCell) -> None:
-    """The plate as a VTU file: fields at its points, the angle of the pull as field data, units as labels."""
+def write_plate(path: Path, plate: PerforatedPlate) -> None:
+    """Write a plate as VTU: fields at points, the angle of the traction as field data, units as labels."""
     import pyvista
     from vtkmodules.vtkCommonCore import vtkDataArray
     from vtkmodules.vtkIOXML import vtkXMLUnstructuredGridWriter
 
-    def in_space(values: np.ndarray) -> np.ndarray:
+    def pad_to_3d(values: np.ndarray) -> np.ndarray:
         return np.pad(values, ((0, 0), (0, 1)))
 
-    grid = pyvista.UnstructuredGrid({pyvista.CellType.QUAD: plate.quads}, in_space(plate.nodes))
-    grid.point_data["displacement"] = in_space(plate.displacement)
+    grid = pyvista.UnstructuredGrid({pyvista.CellType.QUAD: plate.quads}, pad_to_3d(plate.nodes))
+    grid.point_data["displacement"] = pad_to_3d(plate.displacement)
     grid.point_data["stress"] = plate.stress
     grid.field_data["angle"] = [plate.angle]
     for data in (grid.GetPointData(), grid.GetFieldData()):

@@ -1,4 +1,4 @@
-"""Summarise a folder of cases, and infer what could be learned from it."""
+"""Summarise a folder of cases, and infer inputs and targets of a model."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,23 +19,23 @@ BOOKKEEPING = re.compile(  # names of fields that programs add to files
     "vtkOriginal|vtkGhost|vtkValid|GlobalNode|GlobalElement|ObjectId|PedigreeIds|TimeValue|TIME$|CYCLE$|Normals"
     "|TCoords|Texture"
 )
-INPUT_NAMES = re.compile(  # of what is known before a simulation
+INPUT_NAMES = re.compile(  # of quantities known before a simulation
     "permeab|conduct|coeff|kappa|modulus|thick|material|poros|young|poisson|distance|sdf|normal|curvature|area"
     "|boundary|mask|marker|source|load|initial|inlet"
 )
-MASK_NAMES = re.compile("surface|wall|body|boundary|airfoil|wing|car")  # of a mask of the surface
+MASK_NAMES = re.compile("surface|wall|body|boundary|airfoil|wing|car")  # of masks of the surface
 MAX_COMPONENTS = 9
 MAX_NUMBER_COMPONENTS = 3
 
 
 @dataclass(frozen=True)
 class FolderSummary:
-    """What a folder of cases holds.
+    """Contents of a folder of cases.
 
     Args:
-        files: the cases that can be read.
-        meshes: what each of them holds.
-        unreadable: the other cases.
+        files: readable cases.
+        meshes: summary of each readable case.
+        unreadable: unreadable cases.
         table: numbers of the cases.
     """
 
@@ -46,7 +46,7 @@ class FolderSummary:
 
     @cached_property
     def fields(self) -> list[FieldSummary]:
-        """All fields, each over all cases."""
+        """All fields, merged over the cases."""
         found = [field for mesh in self.meshes for field in mesh.fields]
         for file in self.files:
             for name, value in self.table.of(file).items():
@@ -71,7 +71,7 @@ class FolderSummary:
 
     @property
     def faults(self) -> dict[str, list[str]]:
-        """Messages about the cases with each kind of fault."""
+        """Messages by kind of fault."""
         found: dict[str, list[str]] = {}
         for file, mesh in zip(self.files, self.meshes, strict=True):
             for fault, message in mesh.faults.items():
@@ -82,7 +82,7 @@ class FolderSummary:
 def summarise_folder(
     files: Sequence[CaseFile], table: Table, on_done: Callable[[int], None] = lambda count: None
 ) -> FolderSummary:
-    """Read what each file holds; `on_done(1)` is called after each."""
+    """Summarise each file; `on_done(1)` is called after each."""
 
     def summarise(reader: Reader, file: CaseFile) -> tuple[CaseFile, MeshSummary]:
         return file, reader.call(commands.summarise, file)
@@ -112,7 +112,7 @@ def _merge(first: FieldSummary, other: FieldSummary) -> FieldSummary:
 
 @dataclass(frozen=True)
 class InitOptions:
-    """Choices of the user for a `dataset.yaml`, by its fields; None: infer them."""
+    """Choices of the user for fields of a `dataset.yaml`; None: infer the field."""
 
     targets: tuple[str, ...] | None = None
     inputs: tuple[str, ...] | None = None
@@ -122,8 +122,8 @@ class InitOptions:
 
 
 def infer_schema(summary: FolderSummary, options: InitOptions) -> dict[str, Any]:
-    """Values for a `CasesConfig`: the user's choices, and guesses for the rest."""
-    fields = {field.name: field for field in reversed(summary.fields)}  # at points before in cells
+    """Values for a `CasesConfig`: the user's choices, and inferred values for the other fields."""
+    fields = {field.name: field for field in reversed(summary.fields)}  # points take precedence over cells
     for name in (*(options.targets or ()), *(options.inputs or ()), *(options.globals or ())):
         if name not in fields:
             raise UserError(f"no case holds {name!r}; {did_you_mean(name, fields)}")
@@ -134,7 +134,7 @@ def infer_schema(summary: FolderSummary, options: InitOptions) -> dict[str, Any]
     mask = next((field.name for field in local if field.is_mask and _matches(MASK_NAMES, field)), None)
     surface = _surface(summary, mask)
     inputs, targets = options.inputs, options.targets
-    if inputs is None:  # with targets named, any other field may depend on them
+    if inputs is None:  # if targets are given, other fields may depend on them
         inputs = () if targets else tuple(field.name for field in local if _matches(INPUT_NAMES, field))
     if targets is None:
         targets = tuple(field.name for field in local if field.name not in (*inputs, mask))
@@ -182,7 +182,7 @@ def _matches(pattern: re.Pattern[str], field: FieldSummary) -> bool:
 
 
 def _location(summary: FolderSummary, names: Sequence[str]) -> str:
-    """Where the first of these fields is; points, if it is at both."""
+    """Location of the first of these fields; points, if it is at both."""
     locations = [field.location for field in summary.fields if field.name in names[:1]]
     return "cells" if "cells" in locations and "points" not in locations else "points"
 
@@ -208,7 +208,7 @@ def _derived(summary: FolderSummary, surface: str | None) -> tuple[str, ...]:
 
 
 def _components(field: FieldSummary, axes: Sequence[str]) -> tuple[str, ...]:
-    """Components of a vector or tensor: in a plane without the one that is always 0."""
+    """Components of a vector or tensor; for a plane mesh without the component that is always 0."""
     if field.components == 1:
         return ()
     names = AXES[: field.components] if field.components <= 3 else map(str, range(field.components))
@@ -219,7 +219,7 @@ def _components(field: FieldSummary, axes: Sequence[str]) -> tuple[str, ...]:
 
 
 def notes_on(field: FieldSummary, summary: FolderSummary) -> Iterator[str]:
-    """Remarks on a field that a user should know before it is used."""
+    """Warnings about a field, for the user."""
     local = field.location in ("points", "cells")
     if field.cases < len(summary.files):
         yield f"missing in {len(summary.files) - field.cases} cases"
@@ -238,7 +238,7 @@ def notes_on(field: FieldSummary, summary: FolderSummary) -> Iterator[str]:
 
 
 def role_of(field: FieldSummary, config: CasesConfig) -> str:
-    """The role of the field in a configuration."""
+    """Role of the field in a configuration."""
     local = field.location in ("points", "cells")
     roles: Iterable[tuple[str, bool, Iterable[str]]] = (
         ("target on the surface", local, config.surface_targets),

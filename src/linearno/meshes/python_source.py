@@ -1,4 +1,4 @@
-"""Cases that a user's own function yields, written as files: from then on they are read like any."""
+"""Write the cases that a user's Python function yields to files, which are then read like other cases."""
 
 import importlib
 import os
@@ -11,28 +11,28 @@ import numpy as np
 
 from linearno.core.atomic_io import write_atomically
 from linearno.core.errors import UserError, did_you_mean
-from linearno.meshes.reader.array_files import mesh_of
+from linearno.meshes.reader.array_files import build_mesh
 from linearno.meshes.reader.mesh import NUMERIC_KINDS
 
 EXPECTED = "expected mappings of names to arrays: points (N, 2 or 3), fields (N, …), numbers of the case"
 
 
 def is_callable_name(text: str) -> bool:
-    """`module:function`; not a path."""
+    """Whether the text is `module:function` and not a path."""
     module, colon, function = text.partition(":")
     names = [*module.split("."), function]
     return bool(colon) and all(name.isidentifier() for name in names) and not Path(text).exists()
 
 
 def write_cases_of(text: str, folder: Path, tick: Callable[[int], None]) -> list[Path]:
-    """Call the function and write what it yields into `folder`, one .npz file for each case."""
+    """Call the function `text` and write each case that it yields to an .npz file in `folder`."""
     paths: list[Path] = []
     for number, (name, arrays) in enumerate(_cases(text)):
         path = folder / f"{name or f'case_{number:04d}'}.npz"
         if path in paths:
             raise UserError(f"{text} yields two cases with the name {name!r}")
         try:
-            mesh_of(arrays, {})
+            build_mesh(arrays, {})
         except UserError as error:
             raise UserError(f"{text}: case {name or number} {error}") from None
 
@@ -56,10 +56,10 @@ def _cases(text: str) -> Iterator[tuple[str | None, dict[str, Any]]]:
         for name, values in arrays.items():
             if values.dtype.kind not in NUMERIC_KINDS:
                 raise UserError(f"{text}: {name!r} is no array of numbers; {EXPECTED}")
-        own = None if item.get("name") is None else str(item["name"])
-        if own is not None and (Path(own).name != own or own.startswith(".")):
-            raise UserError(f"{text}: {own!r} cannot be the name of a file")
-        yield own, arrays
+        case = None if item.get("name") is None else str(item["name"])
+        if case is not None and (Path(case).name != case or case.startswith(".")):
+            raise UserError(f"{text}: {case!r} cannot be the name of a file")
+        yield case, arrays
 
 
 def _function(text: str) -> Callable[[], Iterable[Any]]:

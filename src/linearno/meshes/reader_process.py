@@ -1,7 +1,7 @@
 """Read mesh files in a separate process: a file that crashes the reader, or takes too long, is a `UserError`.
 
-The process is started with `subprocess`, not `multiprocessing`, which would import the user's main script in
-it (and PyTorch with that), would take over the parent's `sys.path`, and needs a guarded main module.
+The process is started with `subprocess`, because `multiprocessing` would import the user's main script (and
+PyTorch with it), would copy the parent's `sys.path`, and needs a guarded main module.
 """
 
 import os
@@ -27,9 +27,9 @@ if sys.argv[1] not in sys.path:
 from linearno.meshes.reader.server import serve
 serve()
 """
-ROOT = str(Path(__file__).parents[2])  # where `linearno` is imported from
-TIME_LIMIT = 120.0  # seconds for a file,
-BYTES_PER_SECOND = 1e6  # and one more for each so many bytes
+ROOT = str(Path(__file__).parents[2])  # folder from which `linearno` is imported
+TIME_LIMIT = 120.0  # seconds per file, plus its size / BYTES_PER_SECOND
+BYTES_PER_SECOND = 1e6
 MAX_READERS = 8
 
 P = ParamSpec("P")
@@ -37,10 +37,10 @@ R = TypeVar("R")
 
 
 class Reader:
-    """Calls functions on files in a process of its own, which is started when needed and again after a crash.
+    """Calls functions on files in a separate process, started on demand and restarted after a crash.
 
     Args:
-        time_limit: seconds for a file, in addition to one for each megabyte.
+        time_limit: seconds per file, plus one per megabyte.
     """
 
     def __init__(self, time_limit: float = TIME_LIMIT):
@@ -62,15 +62,15 @@ class Reader:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """`function(file, *args, **kwargs)` in the process, such as one of `linearno.meshes.reader.commands`.
+        """Call `function(file, *args, **kwargs)` in the process; see `linearno.meshes.reader.commands`.
 
-        What is wrong with the file is a `UserError` that names it.
+        Faults of the file are raised as a `UserError` that names it.
         """
         process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
         limit = self.time_limit + file.bytes / BYTES_PER_SECOND
-        timer, began = threading.Timer(limit, process.kill), time.monotonic()
+        timer, start = threading.Timer(limit, process.kill), time.monotonic()
         timer.start()
         try:
             pickle.dump((function, file, args, kwargs), process.stdin)
@@ -78,7 +78,7 @@ class Reader:
             result, error = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):  # the process has ended
             self.close()
-            late = time.monotonic() - began >= limit
+            late = time.monotonic() - start >= limit
             what = f"was not read within {limit:.3g} s" if late else "made the reader crash"
             raise UserError(f"{file.path} {what}: it is damaged, or of another format") from None
         except BaseException:
@@ -91,7 +91,7 @@ class Reader:
         return result
 
     def interrupt(self) -> None:
-        """End a call of another thread with an error."""
+        """Kill the process, so that a call in another thread raises."""
         if (process := self._process) is not None:
             process.kill()
 
@@ -114,7 +114,7 @@ class Reader:
 
 
 class UnreadableCase(NamedTuple):
-    """A case that cannot be used, and why."""
+    """An unusable case and the error message."""
 
     file: CaseFile
     reason: str
@@ -125,10 +125,12 @@ def read_in_parallel(
     files: Sequence[CaseFile],
     on_done: Callable[[int], None] = lambda count: None,
 ) -> list[R | UnreadableCase]:
-    """`read(reader, file)` of all files in order, by several processes; a `UserError` as an unreadable case.
+    """Call `read(reader, file)` for all files with several reader processes; results are in order.
+
+    A `UserError` becomes an `UnreadableCase`.
 
     Args:
-        read: calls functions in the given reader process.
+        read: function that calls the given reader.
         files: cases to read.
         on_done: called with 1 after each file.
     """

@@ -1,4 +1,4 @@
-"""Measured figures: one small JSON file each, named by its id, with all that says where it comes from."""
+"""Records: measured figures with machine, versions and commit, one JSON file each, named by its id."""
 
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -12,21 +12,37 @@ from linearno.core.errors import UserError
 from linearno.core.provenance import commit, machine, versions
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-ID = r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)+$"
-AGAIN = "measure it again, or remove the file"
+ID_PATTERN = r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)+$"
+REMEASURE_HINT = "measure it again, or remove the file"
 
 
 class Record(Config):
-    """One figure. `against` holds what others reach, under their names and in the same unit."""
+    """One measured figure.
 
-    id: Annotated[str, Field(pattern=ID)]  # bench/step/darcy lies in bench/step/darcy.json
+    Args:
+        id: path of the record without suffix: bench/step/darcy is stored in bench/step/darcy.json.
+        value: the figure.
+        unit: unit of the figure.
+        against: values of other implementations or publications in the same unit, by name.
+        recipe: name of the trained recipe.
+        epochs: epochs of training.
+        seed: random seed.
+        data: `generated` or `published`, with a hash of the files.
+        device_minutes: training time.
+        machine: processor, accelerator and system.
+        versions: versions of Python and libraries.
+        commit: commit of this repository.
+        details: further figures, specific to the kind of record.
+    """
+
+    id: Annotated[str, Field(pattern=ID_PATTERN)]
     value: Finite
     unit: str
     against: dict[str, Finite] = Field(default={})
     recipe: str | None = None
     epochs: int | None = None
     seed: int | None = None
-    data: str | None = None  # generated or published, with a hash
+    data: str | None = None
     device_minutes: Finite | None = None
     machine: str
     versions: dict[str, str]
@@ -35,18 +51,18 @@ class Record(Config):
 
 
 class Listing(NamedTuple):
-    """What a folder holds: its records by id, and the files of another kind."""
+    """Records of a folder by id, and JSON files that are no records."""
 
     records: dict[str, Record]
-    others: list[Path]
+    other_files: list[Path]
 
 
 def new_record(
-    id: str, value: float, unit: str, *, device: torch.device | None = None, **facts: Any
+    id: str, value: float, unit: str, *, device: torch.device | None = None, **fields: Any
 ) -> Record:
-    """A figure measured just now by this code on this machine; `facts` are the other fields of a record."""
-    where = {"machine": machine(device), "versions": versions(), "commit": commit()}
-    return Record.make({"id": id, "value": value, "unit": unit} | where | facts)
+    """A record with the current machine, versions and commit; `fields` are the other fields of `Record`."""
+    origin = {"machine": machine(device), "versions": versions(), "commit": commit()}
+    return Record.make({"id": id, "value": value, "unit": unit} | origin | fields)
 
 
 def record_path(folder: Path, id: str) -> Path:
@@ -60,13 +76,13 @@ def write_record(folder: Path, record: Record) -> Path:
 
 
 def read_record(path: Path) -> Record:
-    values = read_json(path, how=AGAIN)
+    values = read_json(path, how=REMEASURE_HINT)
     if not is_record(values):
-        raise UserError(f"{path} is no record: it has no id; {AGAIN}")
+        raise UserError(f"{path} is not a record: it has no id; {REMEASURE_HINT}")
     try:
         return Record.make(values)
     except UserError as error:
-        raise UserError(f"{path}: {error}; {AGAIN}") from None
+        raise UserError(f"{path}: {error}; {REMEASURE_HINT}") from None
 
 
 def is_record(values: Any) -> bool:
@@ -74,18 +90,18 @@ def is_record(values: Any) -> bool:
 
 
 def read_records(folder: Path) -> Listing:
-    """All records under `folder`; JSON of another kind is set apart, what is damaged or misnamed refused."""
+    """Read all records under `folder`. Damaged or misnamed records are errors."""
     listing = Listing({}, [])
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder of records; give a verb --out {folder}")
+        raise UserError(f"no folder of records {folder}; write records with --out {folder}")
     for path in sorted(folder.rglob("*.json"), key=lambda path: path.with_suffix("")):
-        if not is_record(read_json(path, how=AGAIN)):
-            listing.others.append(path)
+        if not is_record(read_json(path, how=REMEASURE_HINT)):
+            listing.other_files.append(path)
             continue
         record = read_record(path)
         if path != record_path(folder, record.id):
             raise UserError(
-                f"{path} holds the record {record.id}; move it to {record_path(folder, record.id)}"
+                f"{path} contains the record {record.id}; move it to {record_path(folder, record.id)}"
             )
         listing.records[record.id] = record
     return listing

@@ -1,1 +1,1 @@
-"""Solvers that make data: one equation a file, random state passed in, no files."""
+"""Solvers that generate the data of the benchmarks; random generators are arguments, no file access."""

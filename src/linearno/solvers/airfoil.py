@@ -1,7 +1,7 @@
-"""Airfoils in a transonic stream: shapes, grids around them, and the recipe of the Airfoil benchmark.
+"""Transonic flow around airfoils: shapes, C-grids and random samples of the Airfoil benchmark.
 
-A C-grid runs from the end of the wake along its upper side to the trailing edge, over the airfoil by way of
-its leading edge, and back along the lower side. Axes: B samples, I nodes along it, J outwards.
+A C-grid runs from the end of the wake along its upper side to the trailing edge, around the airfoil through
+the leading edge, and back along the lower side. Axes: B samples, I nodes along the C-grid, J nodes outwards.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,16 @@ from linearno.solvers.redraw import Fields, solve_with_redraws
 from linearno.solvers.steady_euler import SteadyFlow, Unchecked, march, require_grid, solve_euler
 
 MACH = 0.8
-BOX = (-0.25, 1.25), (-0.1, 0.1)  # around the airfoil; its deformation bends the airfoil
-CONTROLS = 8  # of the box: four along its lower edge from left to right, four along the upper edge back
-MAX_HEIGHT = 0.05  # of a random control
-RADIUS = WAKE_END = 40.0  # of the grid's outer half circle around the trailing edge; x at the end of the wake
-GROWTH = 1.02  # ratio of neighbouring cells,
-NEAR_SHARE = 3 / 4  # for this share of the cells; the others grow faster
+BOX = (-0.25, 1.25), (-0.1, 0.1)  # x and y range of the box whose deformation bends the airfoil
+CONTROL_POINTS = (
+    8  # four on the lower edge of the box, left to right, then four on the upper edge, right to left
+)
+MAX_HEIGHT = 0.05  # of a random control point
+RADIUS = WAKE_END = 40.0  # radius of the outer half circle around the trailing edge; x of the wake's end
+GROWTH = 1.02  # size ratio of neighbouring cells near the airfoil
+NEAR_SHARE = 3 / 4  # of the cells grow by GROWTH; the others grow faster
 WAKE_CELLS, SIDE_CELLS, OUTWARD_CELLS = 5, 6, 5  # per unit of resolution
-UNIT = 2 * (WAKE_CELLS + SIDE_CELLS)
+CELLS_PER_UNIT = 2 * (WAKE_CELLS + SIDE_CELLS)
 MAX_DRAWS = 10
 
 Heights = Float64[ndarray, "8"]
@@ -34,13 +36,13 @@ Points = Float64[ndarray, "n 2"]
 
 
 def solve_airfoil(nodes: Unchecked) -> SteadyFlow:
-    """Steady flow at Mach 0.8 along x, with density and pressure 1 far away.
+    """Steady Euler flow at Mach 0.8 along x, with density and pressure 1 at the far field.
 
     Args:
-        nodes: C-grids (B, I, J, 2), with as many nodes in the wake as those of `airfoil_nodes`.
+        nodes: C-grids (B, I, J, 2) with the wake of `airfoil_nodes`: I = 22 n + 1.
     """
-    if nodes.dim() != 4 or nodes.shape[1] % UNIT != 1:
-        raise UserError(f"expected C-grids (samples, {UNIT} n + 1, m, 2), got {tuple(nodes.shape)}")
+    if nodes.dim() != 4 or nodes.shape[1] % CELLS_PER_UNIT != 1:
+        raise UserError(f"expected C-grids (samples, {CELLS_PER_UNIT} n + 1, m, 2), got {tuple(nodes.shape)}")
     return solve_euler(nodes, free_stream(nodes), cut=wake_nodes(nodes.shape[1]))
 
 
@@ -49,21 +51,23 @@ def airfoil_samples(
     resolution: int,
     device: torch.device,
     *,
-    at_once: int | None = None,
+    concurrent: int | None = None,
 ) -> Fields:
     """Random airfoils and the flow around them, a sample for each generator.
 
-    Airfoils are drawn on the CPU. One whose flow does not become steady is drawn again from its generator.
+    Airfoils are drawn on the CPU. An airfoil whose flow does not become steady is drawn again from its
+    generator.
 
     Args:
         rngs: generators of the B samples.
         resolution: I, number of nodes along the C-grid.
-        device: that solves.
-        at_once: number of flows that march together; all by default.
+        device: device that solves.
+        concurrent: number of flows that march concurrently; all by default.
 
     Returns:
         `X`, `Y` (B, I, J), nodes; `Q` (B, 5, I, J), density, velocity, pressure and Mach number; `theta`
-        (B, 8), heights; `res` (B,), relative residual; `draws` (B,), the draw that was solved.
+        (B, 8), heights of the control points; `res` (B,), relative residual; `draws` (B,), the draw that was
+        solved.
     """
     require_resolution(resolution)
 
@@ -71,44 +75,46 @@ def airfoil_samples(
         heights = np.array([draw_heights(rngs[i]) for i in samples])
         nodes = np.stack([_sample_nodes(i, row, resolution) for i, row in zip(samples, heights, strict=True)])
         on_device = torch.from_numpy(nodes).to(device)
-        flow = march(build_grid(on_device, wake_nodes(resolution)), free_stream(on_device), at_once)
+        flow = march(build_grid(on_device, wake_nodes(resolution)), free_stream(on_device), concurrent)
         x, y = np.moveaxis(nodes, -1, 0)
         fields, residual = with_mach_number(flow.state).cpu().numpy(), flow.residual.cpu().numpy()
-        found = {"X": x, "Y": y, "Q": fields, "theta": heights, "res": residual}
-        return found, flow.converged.cpu().numpy()
+        sample = {"X": x, "Y": y, "Q": fields, "theta": heights, "res": residual}
+        return sample, flow.converged.cpu().numpy()
 
     return solve_with_redraws(rngs, solve, max_draws=MAX_DRAWS, problem="no flow found for {} airfoils")
 
 
 def draw_heights(rng: np.random.Generator) -> Heights:
-    """Random heights of the controls; the first is zero, since equal heights only shift the airfoil."""
-    return np.append(0.0, rng.uniform(-MAX_HEIGHT, MAX_HEIGHT, CONTROLS - 1))
+    """Random heights of the control points; the first is 0, because equal heights only shift the airfoil."""
+    return np.append(0.0, rng.uniform(-MAX_HEIGHT, MAX_HEIGHT, CONTROL_POINTS - 1))
 
 
 def require_resolution(resolution: int) -> None:
-    if resolution < 2 * UNIT or resolution % UNIT != 1:
+    if resolution < 2 * CELLS_PER_UNIT or resolution % CELLS_PER_UNIT != 1:
         raise UserError(
             f"resolution {resolution} does not fit; Airfoil needs the nodes along its C-grid, a multiple of "
-            f"{UNIT} and one more: {2 * UNIT + 1}, {3 * UNIT + 1}, … 221"
+            f"{CELLS_PER_UNIT} and one more: {2 * CELLS_PER_UNIT + 1}, {3 * CELLS_PER_UNIT + 1}, … 221"
         )
 
 
 def grid_shape(resolution: int) -> tuple[int, int]:
-    """Nodes along the C-grid and outwards."""
-    return resolution, OUTWARD_CELLS * (resolution // UNIT) + 1
+    """Number of nodes along the C-grid and outwards."""
+    return resolution, OUTWARD_CELLS * (resolution // CELLS_PER_UNIT) + 1
 
 
 def wake_nodes(resolution: int) -> int:
-    """Number of nodes on each side of the wake, with the trailing edge."""
-    return WAKE_CELLS * (resolution // UNIT) + 1
+    """Number of nodes on each side of the wake, including the trailing edge."""
+    return WAKE_CELLS * (resolution // CELLS_PER_UNIT) + 1
 
 
 def free_stream(nodes: Float64[Tensor, "B I J 2"]) -> State:
+    """Far-field state at all nodes."""
     parts = nodes.new_tensor([1, MACH * GAMMA**0.5, 0, 1])
     return parts[None, :, None, None].expand(len(nodes), 4, *nodes.shape[1:3]).contiguous()
 
 
 def with_mach_number(state: State) -> Float64[Tensor, "B 5 I J"]:
+    """Append the Mach number as fifth channel."""
     return torch.cat([state, mach_number(state)[:, None]], dim=1)
 
 
@@ -120,16 +126,16 @@ def forces(nodes: Float64[Tensor, "B I J 2"], state: State) -> Float64[Tensor, "
 
 
 def airfoil_nodes(heights: Float64[ndarray, "..."], resolution: int) -> Float64[ndarray, "I J 2"]:
-    """The C-grid around NACA 0012 in a box whose controls are lifted by `heights` (8,).
+    """C-grid around a NACA 0012 airfoil deformed by a box whose control points are lifted by `heights` (8,).
 
-    Grid lines outwards are straight: from the airfoil to half a circle, from the wake to horizontal lines.
+    Grid lines outwards are straight: from the airfoil to a half circle, from the wake to horizontal lines.
     """
     require_resolution(resolution)
     _require_heights(heights)
-    cells = resolution // UNIT
+    cells = resolution // CELLS_PER_UNIT
     straight = naca0012(SIDE_CELLS * cells)
     body = straight + np.stack([np.zeros(len(straight)), box_lift(straight, heights)], axis=-1)
-    body[-1] = body[0]  # already, except for rounding
+    body[-1] = body[0]  # equal up to rounding
     first = float(np.linalg.norm(straight[1] - straight[0]))
     along = stretched_positions(WAKE_CELLS * cells, first / (WAKE_END - 1))[:, None]
     wake = body[0] * (1 - along) + np.array([WAKE_END, 0.0]) * along
@@ -154,20 +160,24 @@ def _sample_nodes(index: int, heights: Heights, resolution: int) -> Float64[ndar
 
 
 def naca0012(cells: int) -> Points:
-    """From the trailing edge, closed and sharp, along the upper side to the leading edge and back below."""
+    """Points of NACA 0012 from the sharp trailing edge along the upper side and back along the lower side.
+
+    Args:
+        cells: number of cells on each side.
+    """
     x = np.append(0.0, np.linspace(0, 1, cells))
     x[1] = x[2] / 4
     y = 0.6 * (0.2969 * np.sqrt(x) - 0.126 * x - 0.3516 * x**2 + 0.2843 * x**3 - 0.1036 * x**4)
-    y[-1] = 0  # already, except for rounding
+    y[-1] = 0  # zero up to rounding
     upper = np.stack([x, y], axis=-1)[::-1]
     return np.concatenate([upper, upper[-2::-1] * (1, -1)])
 
 
 def box_lift(points: Points, heights: Heights) -> Float64[ndarray, "n"]:
-    """How far the box lifts these points: cubic along x between its controls, linear across."""
+    """Vertical displacement of points in the box: cubic in x through its control points, linear in y."""
     (left, right), (low, high) = BOX
     x, y = points.T
-    knots = np.linspace(left, right, CONTROLS // 2)
+    knots = np.linspace(left, right, CONTROL_POINTS // 2)
     cubics = [
         np.prod([(x - other) / (knot - other) for other in knots if other != knot], axis=0) for knot in knots
     ]
@@ -176,7 +186,7 @@ def box_lift(points: Points, heights: Heights) -> Float64[ndarray, "n"]:
 
 
 def stretched_positions(cells: int, first: float) -> Float64[ndarray, "n"]:
-    """Nodes from 0 to 1 with a first cell of size `first`, which grow by 2 %, in the last quarter faster."""
+    """Nodes from 0 to 1 with first cell `first`; cells grow by 2 %, and faster in the last quarter."""
     near = int(NEAR_SHARE * cells)
     sizes = first * GROWTH ** np.arange(near + 1)
     far, left = np.arange(cells - near), 1 - sizes[:-1].sum()
@@ -189,8 +199,8 @@ def stretched_positions(cells: int, first: float) -> Float64[ndarray, "n"]:
 def _require_heights(heights: Float64[ndarray, "..."]) -> None:
     (_, _), (low, high) = BOX
     half = (high - low) / 2
-    if heights.shape != (CONTROLS,) or not (np.abs(heights) < half).all():
+    if heights.shape != (CONTROL_POINTS,) or not (np.abs(heights) < half).all():
         raise UserError(
-            f"expected {CONTROLS} heights within ±{half:g}, half the height of the box, or its edges may "
-            f"cross and the body leaves it, got {np.array2string(heights, precision=3)}"
+            f"expected {CONTROL_POINTS} heights within ±{half:g}, half the height of the box (its edges must "
+            f"not cross), got {np.array2string(heights, precision=3)}"
         )

@@ -1,4 +1,4 @@
-"""Burgers' equation on a circle, and the recipe of its benchmark. Axes: T times, n points."""
+"""Periodic Burgers' equation and random samples of its benchmark. Axes: T times, n points."""
 
 import warnings
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from linearno.core.errors import UserError
 from linearno.solvers.random_fields import circle_field
 
 VISCOSITY = 0.01
-SMALLEST = 4  # points, so that the middle half of the times has some
+MIN_POINTS = 4  # the benchmark uses the middle half of the times
 
 
 def solve_burgers(
@@ -24,9 +24,15 @@ def solve_burgers(
 ) -> Float64[ndarray, "T n"]:
     """Solve  u_t + u u_x = ν u_xx,  x of period n·spacing,  from u(times[0]) = initial.
 
-    Method of lines: upwind differences for u u_x, three points for u_xx, and an ODE solver that controls its
-    error (LSODA, 1.5e-8 a step). First order in the spacing. No value leaves the range of the initial ones;
-    the mean of u, which the equation keeps, is kept to first order only.
+    Method of lines: upwind differences for u u_x, central differences for u_xx, and LSODA with tolerance
+    1.5e-8. First order in the spacing. Solutions stay in the range of the initial values; the mean of u is
+    conserved to first order only.
+
+    Args:
+        initial: u at n periodic points.
+        times: output times.
+        spacing: distance between points.
+        viscosity: ν.
     """
     if not np.isfinite(initial).all():
         raise UserError("expected a finite initial velocity, got NaN or infinity")
@@ -42,8 +48,8 @@ def solve_burgers(
 
 
 def burgers_rate(points: int, spacing: float, viscosity: float) -> Callable[[ndarray, float], ndarray]:
-    """u_t as a function of (u, t). Called thousands of times a trajectory: few numpy calls, no matrix."""
-    jump = np.empty(points + 1)  # from each point's left neighbour, around the circle
+    """u_t as a function of (u, t); uses few numpy calls because it is called thousands of times."""
+    jump = np.empty(points + 1)  # difference to the left neighbour, periodic
     inner, left, right = jump[1:-1], jump[:-1], jump[1:]
     diffusion, slope = viscosity / spacing**2, 1 / spacing
 
@@ -57,9 +63,9 @@ def burgers_rate(points: int, spacing: float, viscosity: float) -> Callable[[nda
 
 
 def burgers_sample(rng: np.random.Generator, resolution: int) -> Float64[ndarray, "n n"]:
-    """u at `resolution` times in [0, 1] (rows) and as many points (columns), from a random u at t = 0.
+    """u at n = `resolution` times in [0, 1] (rows) and n points (columns), from a random u at t = 0.
 
-    As published: the points lie 1/(n − 1) apart, so x = 0 and x = 1 are neighbours and not one point.
+    As published, the spacing is 1/(n − 1), so that x = 0 and x = 1 are neighbouring points.
     """
     require_resolution(resolution)
     times = np.linspace(0, 1, resolution)
@@ -67,5 +73,7 @@ def burgers_sample(rng: np.random.Generator, resolution: int) -> Float64[ndarray
 
 
 def require_resolution(resolution: int) -> None:
-    if resolution < SMALLEST:
-        raise UserError(f"resolution {resolution} is too small; Burgers' equation needs at least {SMALLEST}")
+    if resolution < MIN_POINTS:
+        raise UserError(
+            f"resolution {resolution} is too small; Burgers' equation needs at least {MIN_POINTS}"
+        )

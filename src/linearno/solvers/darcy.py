@@ -1,7 +1,7 @@
-"""Darcy flow on the unit square, many samples at once, and the recipe of its benchmark.
+"""Darcy flow on the unit square, in batches, and random samples of its benchmark.
 
-Axes: B any batch axes, K nodes or cells a side, p = K − 1 faces, n = K − 2 inner nodes. Everything is float64
-on the device of its input; what comes out for a sample does not depend on the others of its batch.
+Axes: B any batch axes, K nodes or cells a side, p = K − 1 faces, n = K − 2 inner nodes. Computes in float64
+on the device of the input; results do not depend on the other samples of a batch.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ Nodes = Float64[Tensor, "*B K K"]  # at the corners of the cells, linspace(0, 1,
 Cells = Float64[Tensor, "*B K K"]  # at the centres of K cells a side: 1/2K, 3/2K, …
 Inner = Float64[Tensor, "*B K K"]  # at the nodes, zero on the border
 Faces = tuple[Float64[Tensor, "*B p n"], Float64[Tensor, "*B n p"]]  # between neighbours along each axis
-Scalar = Float64[Tensor, "*B 1 1"]  # one number a sample
+Scalar = Float64[Tensor, "*B 1 1"]  # one number per sample
 
 TOLERANCE = 1e-10  # on ‖f − A u‖ / ‖f‖
 MAX_ITERATIONS = 500
-CHECK_EVERY = 4  # iterations between two questions to a GPU, which waits for each answer
-SMALLEST = 5  # the spline needs four points
+CHECK_EVERY = 4  # iterations between convergence checks on a GPU, which synchronise it
+MIN_POINTS = 5  # the spline needs four points
 
 
 def solve_darcy(a: Nodes, f: Nodes) -> Nodes:
@@ -35,6 +35,10 @@ def solve_darcy(a: Nodes, f: Nodes) -> Nodes:
 
     Five-point scheme with the mean of `a` at each face: symmetric positive definite, second order in 1/K
     for smooth `a`, and u > 0 inside for f > 0.
+
+    Args:
+        a: positive coefficient at the nodes.
+        f: right-hand side at the nodes.
     """
     if a.shape != f.shape or a.dim() < 2 or a.shape[-1] != a.shape[-2] or a.shape[-1] < 3:
         shapes = f"{tuple(a.shape)} and {tuple(f.shape)}"
@@ -46,16 +50,19 @@ def solve_darcy(a: Nodes, f: Nodes) -> Nodes:
     return _solve(a, f)
 
 
-def solve_between_centres(a: Cells, f: Float64[Tensor, "*#B K K"]) -> Cells:
-    """The solver that made the published data: cell centres → nodes → `solve_darcy`'s scheme → cell centres.
+def solve_at_cell_centres(a: Cells, f: Float64[Tensor, "*#B K K"]) -> Cells:
+    """Solver of the published data: interpolate from cell centres to nodes, solve there, interpolate back.
 
-    Both ways by a cubic not-a-knot spline. It extrapolates `a` by half a cell: where `a` jumps near the
-    border, some border nodes fall below zero. The recipe keeps them, so the sign is not checked here.
-    One `f` may serve all samples.
+    Cubic not-a-knot splines interpolate. They extrapolate `a` by half a cell, so that `a` may be negative at
+    border nodes where it jumps near the border. The published solver accepts that; the sign is not checked.
+
+    Args:
+        a: coefficient at the cell centres.
+        f: right-hand side at the cell centres, for each sample or for all.
     """
-    to_nodes, to_centres = _between(a.shape[-1], a.device)
-    u = _solve(_on_both_axes(to_nodes, a), _on_both_axes(to_nodes, f).expand_as(a))
-    return _on_both_axes(to_centres, u)
+    to_nodes, to_centres = _spline_matrices(a.shape[-1], a.device)
+    u = _solve(_apply_to_both_axes(to_nodes, a), _apply_to_both_axes(to_nodes, f).expand_as(a))
+    return _apply_to_both_axes(to_centres, u)
 
 
 def darcy_samples(
@@ -64,40 +71,47 @@ def darcy_samples(
     """`coeff` (12 where a random field is ≥ 0, 3 elsewhere) and `sol`, the pressure for f = 1.
 
     A sample for each generator. The fields are drawn on the CPU, so `coeff` is the same on every device.
+
+    Args:
+        rngs: generators of the B samples.
+        resolution: K, points a side.
+        device: device that solves.
     """
     require_resolution(resolution)
     fields = draw_each(rngs, lambda rng: neumann_field(rng, resolution))
     coeff = np.where(fields >= 0, 12.0, 3.0)
     a = torch.from_numpy(coeff).to(device)
-    return coeff, solve_between_centres(a, torch.ones_like(a[0])).cpu().numpy()
+    return coeff, solve_at_cell_centres(a, torch.ones_like(a[0])).cpu().numpy()
 
 
 def require_resolution(resolution: int) -> None:
-    if resolution < SMALLEST:
-        raise UserError(f"resolution {resolution} is too small; Darcy flow needs at least {SMALLEST}")
+    if resolution < MIN_POINTS:
+        raise UserError(f"resolution {resolution} is too small; Darcy flow needs at least {MIN_POINTS}")
 
 
 def spline_matrix(source: Float[ndarray, "S"], target: Float[ndarray, "T"]) -> Float[ndarray, "T S"]:
-    """P such that P y is the cubic not-a-knot spline through (source, y) at `target`, within or beyond."""
+    """Matrix P such that P y is the cubic not-a-knot spline through (source, y) at `target`."""
     return CubicSpline(source, np.eye(len(source)))(target)
 
 
 @cache
-def _between(size: int, device: torch.device) -> tuple[Float64[Tensor, "K K"], Float64[Tensor, "K K"]]:
+def _spline_matrices(
+    size: int, device: torch.device
+) -> tuple[Float64[Tensor, "K K"], Float64[Tensor, "K K"]]:
     """Spline matrices from cell centres to nodes, and back."""
     centres, nodes = (np.arange(size) + 0.5) / size, np.linspace(0, 1, size)
-    there, back = spline_matrix(centres, nodes), spline_matrix(nodes, centres)
-    return torch.from_numpy(there).to(device), torch.from_numpy(back).to(device)
+    to_nodes, to_centres = spline_matrix(centres, nodes), spline_matrix(nodes, centres)
+    return torch.from_numpy(to_nodes).to(device), torch.from_numpy(to_centres).to(device)
 
 
-def _on_both_axes(matrix: Float64[Tensor, "K K"], field: Cells) -> Cells:
-    """P u Pᵀ, one sample at a time: one product for all would round differently from a product for one."""
+def _apply_to_both_axes(matrix: Float64[Tensor, "K K"], field: Cells) -> Cells:
+    """P u Pᵀ for one sample at a time, because a batched product rounds differently from a single one."""
     samples = field.reshape(-1, *field.shape[-2:])
     return torch.stack([matrix @ u.clone() @ matrix.mT for u in samples]).reshape(field.shape)
 
 
 def face_coefficients(a: Nodes) -> Faces:
-    """Mean of `a` over the two nodes of each face that an inner node has, over the squared spacing."""
+    """Mean of `a` over the two nodes of each face of the inner nodes, divided by the squared spacing."""
     rows, columns, scale = a[..., 1:-1], a[..., 1:-1, :], (a.shape[-1] - 1) ** 2 / 2
     return (
         (rows[..., 1:, :] + rows[..., :-1, :]) * scale,
@@ -117,14 +131,14 @@ def apply_darcy(faces: Faces, u: Inner) -> Inner:
 
 
 def solve_poisson(f: Inner, inverse: Float64[Tensor, "K K"]) -> Inner:
-    """Solve  −Δu = f  exactly on the grid, for `inverse` from `inverse_eigenvalues`."""
+    """Solve the five-point  −Δu = f  directly, with `inverse` from `inverse_eigenvalues`."""
     return sine_transform(inverse * sine_transform(f))
 
 
 def sine_transform(u: Inner) -> Inner:
-    """Σ u[j, i] sin(πjk/(K−1)) sin(πim/(K−1)) at [m, k]: transposed, so that applied twice it needs no copy.
+    """Σ u[j, i] sin(πjk/(K−1)) sin(πim/(K−1)) at [m, k]: transposed, so that two transforms need no copy.
 
-    The sine sum is the imaginary part of a Fourier transform of u and as many zeros; its sign cancels here.
+    The sine sum is the imaginary part of the Fourier transform of zero-padded u; the two signs cancel.
     """
     for _ in range(2):
         u = torch.fft.rfft(u, n=2 * (u.shape[-1] - 1)).imag.mT
@@ -133,7 +147,7 @@ def sine_transform(u: Inner) -> Inner:
 
 @cache
 def inverse_eigenvalues(size: int, device: torch.device) -> Float64[Tensor, "K K"]:
-    """1/λ of the five-point −Δ, over the (K − 1)²/4 by which two sine transforms exceed the identity."""
+    """1/λ of the five-point −Δ, divided by (K − 1)²/4, the factor of two sine transforms."""
     intervals = size - 1
     one = (2 * intervals * np.sin(np.arange(1, intervals) * np.pi / (2 * intervals))) ** 2
     inverse = (2 / intervals) ** 2 / (one[:, None] + one)
@@ -141,34 +155,34 @@ def inverse_eigenvalues(size: int, device: torch.device) -> Float64[Tensor, "K K
 
 
 def _solve(a: Nodes, f: Nodes) -> Nodes:
-    """Conjugate gradients preconditioned by −Δ, so that the condition number is at most max a / min a.
+    """Conjugate gradients preconditioned by −Δ: the condition number is at most max a / min a.
 
-    The number of iterations (about 30 for the benchmark) does not grow with the resolution. A sample that has
-    converged takes steps of length zero while others of its batch go on: it keeps its bytes.
+    The number of iterations (about 30 for the benchmark) does not grow with the resolution. Converged samples
+    take steps of length zero while others of the batch iterate, so that they do not change.
     """
     faces, inverse = face_coefficients(a), inverse_eigenvalues(a.shape[-1], a.device)
     residual = pad(f[..., 1:-1, 1:-1], (1, 1, 1, 1))
     u, direction = torch.zeros_like(residual), torch.zeros_like(residual)
     target = TOLERANCE * _dot(residual, residual).sqrt()
-    last, zero = torch.full_like(target, torch.inf), torch.zeros_like(target)
-    every = CHECK_EVERY if _waits(a.device) else 1
+    previous, zero = torch.full_like(target, torch.inf), torch.zeros_like(target)
+    interval = CHECK_EVERY if _is_asynchronous(a.device) else 1
     for iteration in range(MAX_ITERATIONS + 1):
         active = ~(_dot(residual, residual).sqrt() <= target)  # true for NaN too
-        if (iteration % every == 0 or iteration == MAX_ITERATIONS) and not active.any():
+        if (iteration % interval == 0 or iteration == MAX_ITERATIONS) and not active.any():
             return u
         correction = solve_poisson(residual, inverse)
-        now = _dot(residual, correction)
-        direction = torch.addcmul(correction, torch.where(active, now / last, zero), direction)
+        product = _dot(residual, correction)
+        direction = torch.addcmul(correction, torch.where(active, product / previous, zero), direction)
         image = apply_darcy(faces, direction)
-        step = torch.where(active, now / _dot(direction, image), zero)
+        step = torch.where(active, product / _dot(direction, image), zero)
         u.addcmul_(step, direction)
         residual.addcmul_(step, image, value=-1)
-        last = now
+        previous = product
     raise _not_converged(a, active)
 
 
-def _waits(device: torch.device) -> bool:
-    """Whether a look at a number stops the device's queue of work."""
+def _is_asynchronous(device: torch.device) -> bool:
+    """Whether reading a value synchronises with the device."""
     return device.type != "cpu"
 
 

@@ -1,9 +1,8 @@
-"""Finite volumes for the Euler equations of a gas on structured grids, many grids at once.
+"""Finite volumes for the compressible Euler equations on structured grids, in batches.
 
-Unknowns live at the nodes; the cell around each node has its corners at the middles of the grid's quads and
-edges. The first line of a grid may have a cut: its first and last `cut` nodes are then the same points, met
-from both sides, as in the wake of a C-grid. The rest of that line is a wall, the rest of the border a far
-field.
+Unknowns are at the nodes; the cell of a node has its corners at the middles of the grid's quads and edges.
+The first line of a grid may have a cut: its first and last `cut` nodes are the same points on two sides, as
+in the wake of a C-grid. The rest of that line is a wall, the other borders are the far field.
 
 Axes: B samples, I nodes along the wall, J away from it. The channels of a state W are density, velocity along
 x and y, and pressure.
@@ -20,9 +19,9 @@ from torch.nn.functional import pad
 from linearno.solvers.linalg.c_grid_elimination import Block, StencilBlocks
 
 GAMMA = 1.4
-LIMITER_FLOOR = 0.01  # squared differences below it are hardly limited, so that the march can converge
-ENTROPY_FIX = 0.05  # of the speed of sound: slower waves are smoothed, so that fluxes are differentiable
-MAX_EDGE_RATIO = 2.0  # for extrapolation: longer neighbouring edges count as this times the edge's length
+LIMITER_FLOOR = 0.01  # smaller squared differences are hardly limited, so that the march converges
+ENTROPY_FIX = 0.05  # smooths wave speeds below this fraction of the speed of sound
+MAX_EDGE_RATIO = 2.0  # bound on the length ratio of neighbouring edges in the reconstruction
 DIFFERENCE_STEP = 1e-7  # of the finite differences of fluxes
 
 Nodes = Float64[Tensor, "B I J 2"]
@@ -69,23 +68,23 @@ class Grid(NamedTuple):
 
 
 def build_grid(nodes: Nodes, cut: int) -> Grid:
-    """The cells around the nodes of grids whose J axis lies to the right of the I axis."""
+    """Cells around the nodes of grids whose J axis lies to the right of the I axis."""
     fine = refine(nodes)
     index = torch.arange(nodes.shape[1], device=nodes.device)
-    twice = (index < cut) | (index >= nodes.shape[1] - cut)
+    paired = (index < cut) | (index >= nodes.shape[1] - cut)
     corners_along, corners_across = _cell_corners(fine[:, 1::2], 2), _cell_corners(fine[:, :, 1::2], 1)
-    half_edges = _right_normals(fine[:, :, 0].diff(dim=1))  # of the first line; each belongs to a node
-    on_wall = ~(twice[1:] & twice[:-1]) if cut else torch.ones_like(twice[1:])
+    half_edges = _right_normals(fine[:, :, 0].diff(dim=1))  # of the first line; one per node and side
+    on_wall = ~(paired[1:] & paired[:-1]) if cut else torch.ones_like(paired[1:])
     half_edges = (half_edges * on_wall.repeat_interleave(2)[:, None]).movedim(-1, 1)
     wall = pad(half_edges, (1, 1)).unflatten(-1, (-1, 2)).sum(dim=-1)
     ends = [
         _right_normals(_cell_corners(fine[:, at], 1).diff(dim=1)).movedim(-1, 1)[:, :, None] for at in (0, -1)
     ]
     return Grid(
-        twice,
-        add_across_cut(_cell_areas(fine), twice),
-        _inner_faces(nodes, -_right_normals(corners_along.diff(dim=2)), 1, twice),
-        _inner_faces(nodes, _right_normals(corners_across.diff(dim=1)), 2, twice),
+        paired,
+        add_across_cut(_cell_areas(fine), paired),
+        _inner_faces(nodes, -_right_normals(corners_along.diff(dim=2)), 1, paired),
+        _inner_faces(nodes, _right_normals(corners_across.diff(dim=1)), 2, paired),
         -wall[..., None],
         _right_normals(_cell_corners(fine[:, :, -1], 1).diff(dim=1)).movedim(-1, 1)[..., None],
         (ends[0], -ends[1]),
@@ -93,7 +92,7 @@ def build_grid(nodes: Nodes, cut: int) -> Grid:
 
 
 def refine(nodes: Nodes) -> Float64[Tensor, "B _ _ 2"]:
-    """The nodes, with the middles of edges and quads between them."""
+    """Insert the middles of edges and quads between the nodes."""
     for axis in (1, 2):
         nodes = nodes.movedim(axis, 1)
         middles = (nodes[:, 1:] + nodes[:, :-1]) / 2
@@ -103,7 +102,7 @@ def refine(nodes: Nodes) -> Float64[Tensor, "B _ _ 2"]:
 
 
 def _cell_corners(line: Float[Tensor, "... 2"], axis: int) -> Float[Tensor, "... 2"]:
-    """The middles between the nodes of a refined line, and its two ends."""
+    """Corners of the cells: middles between the nodes of a refined line, and its two ends."""
     line = line.movedim(axis, 1)
     return torch.cat([line[:, :1], line[:, 1::2], line[:, -1:]], dim=1).movedim(1, axis)
 
@@ -140,7 +139,7 @@ def _inner_faces(
 
 
 def _neighbours(edges: Tensor, axis: int, cut: Bool[Tensor, "I"], sign: int) -> tuple[Tensor, Tensor]:
-    """The edges before and after each edge: itself at the border, times `sign` across the cut."""
+    """The edges before and after each edge: the edge itself at the border, times `sign` across the cut."""
     first = edges.narrow(axis, 0, 1)
     if axis == 3:
         first = torch.where(cut[:, None], sign * first.flip(2), first)
@@ -150,11 +149,11 @@ def _neighbours(edges: Tensor, axis: int, cut: Bool[Tensor, "I"], sign: int) -> 
 
 
 def residual(grid: Grid, state: State, outside: State) -> State:
-    """Outflow of each cell: mass, momentum and energy per unit of time.
+    """Net outflow of mass, momentum and energy from each cell per unit of time.
 
-    Roe's flux between states that are linear along grid lines with van Albada's limiter; pressure alone at
-    the wall; Roe's flux against `outside` at the far field. Second order. Both nodes of a pair on the cut get
-    the whole outflow of their cell.
+    Roe's flux between states reconstructed linearly along grid lines with van Albada's limiter; pressure flux
+    at the wall; Roe's flux against `outside` at the far field. Second order. Both nodes of a pair on the cut
+    get the outflow of their whole cell.
     """
     total = torch.zeros_like(state)
     for axis, faces in ((2, grid.along), (3, grid.across)):
@@ -169,7 +168,7 @@ def residual(grid: Grid, state: State, outside: State) -> State:
 
 
 def _face_states(state: State, faces: InnerFaces, axis: int, cut: Bool[Tensor, "I"]) -> tuple[Faces, Faces]:
-    """The state on both sides of each inner face."""
+    """Reconstructed states on both sides of each inner face."""
     steps = state.diff(dim=axis)
     before, after = _neighbours(steps, axis, cut, sign=-1)
     nodes = state.shape[axis] - 1
@@ -185,10 +184,12 @@ def van_albada(a: Tensor, b: Tensor) -> Tensor:
 
 
 def roe(left: Faces, right: Faces, normal: Normals) -> Faces:
+    """Roe's flux through faces."""
     return torch.stack(_roe(left.unbind(1), right.unbind(1), normal), dim=1)
 
 
 def wall_flux(state: Faces, normal: Normals) -> Faces:
+    """Flux through a slip wall: pressure only."""
     return torch.stack(_wall(state.unbind(1), normal), dim=1)
 
 
@@ -198,7 +199,7 @@ def _wall(state: Channels, normal: Normals) -> Channels:
 
 
 def _roe(left: Channels, right: Channels, normal: Normals) -> Channels:
-    """Roe's flux: the mean flux, less half the sum of its waves times their speeds."""
+    """Roe's flux: mean flux minus half the sum of waves times absolute wave speeds."""
     nx, ny = normal.unbind(1)
     size = torch.sqrt(nx * nx + ny * ny)
     ex, ey = nx / size, ny / size
@@ -232,7 +233,7 @@ def _roe(left: Channels, right: Channels, normal: Normals) -> Channels:
 
 
 def wave_speeds(grid: Grid, state: State) -> Float[Tensor, "B I J"]:
-    """Σ |u·n| + c|n| over the inner faces of each cell; a cell's volume over it bounds the time step."""
+    """Σ |u·n| + c|n| over the inner faces of each cell; bounds the time step by volume over wave speed."""
     density, u, v, pressure = state.unbind(1)
     total, c = torch.zeros_like(density), torch.sqrt(GAMMA * pressure / density)
     for axis, faces in ((1, grid.along), (2, grid.across)):
@@ -246,7 +247,7 @@ def wave_speeds(grid: Grid, state: State) -> Float[Tensor, "B I J"]:
 
 
 def residual_jacobian(grid: Grid, state: State, outside: State) -> StencilBlocks:
-    """dR/dW of the first-order scheme, without reconstruction; of half a cell at the nodes on the cut."""
+    """dR/dW of the first-order scheme (no reconstruction); of half a cell at nodes on the cut."""
     own = state.new_zeros(*grid.volume.shape, 4, 4)
     neighbours = []
     for axis, faces in ((2, grid.along), (3, grid.across)):
@@ -276,7 +277,7 @@ def _roe_jacobian_right(left: Faces, right: Faces, normal: Normals) -> Block:
 
 
 def _jacobian(flux: Callable[..., Channels], state: Faces) -> Block:
-    """Derivatives of a flux by finite differences; columns belong to the channels of W."""
+    """Derivatives of a flux by finite differences; one column per channel of W."""
     parts = state.unbind(1)
     base, columns = torch.stack(flux(*parts), dim=-1), []
     for at in range(4):
@@ -286,7 +287,7 @@ def _jacobian(flux: Callable[..., Channels], state: Faces) -> Block:
 
 
 def conserved_jacobian(state: State) -> Block:
-    """Derivatives of mass, momentum and energy per unit of volume by W."""
+    """Derivatives of the conserved densities (mass, momentum, energy) with respect to W."""
 
     def conserved(d: Tensor, u: Tensor, v: Tensor, p: Tensor) -> Channels:
         return d, d * u, d * v, p / (GAMMA - 1) + d * (u * u + v * v) / 2

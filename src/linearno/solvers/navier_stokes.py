@@ -1,8 +1,8 @@
-"""Incompressible flow on the unit torus, many samples at once, and the recipe of its benchmark.
+"""Incompressible Navier–Stokes on the unit torus, in batches, and random samples of its benchmark.
 
 Axes: B any batch axes, K points a side (x along the first, y along the second), M = K//2 + 1 Fourier modes of
-the last axis, T frames. Everything has the dtype and the device of its input; what comes out for a sample
-does not depend on the others of its batch.
+the last axis, T frames. Results have the dtype and the device of the input and do not depend on the other
+samples of a batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,31 +20,37 @@ from linearno.core.errors import SampleError, UserError, entry
 from linearno.solvers.captured_steps import capture_step
 from linearno.solvers.random_fields import draw_each, periodic_field
 
-Given = Float[Tensor, "..."]  # from a user, who gets a line about a wrong shape
+Unchecked = Float[Tensor, "..."]  # user input, checked with a one-line error
 Field = Float[Tensor, "*B K K"]
 Frames = Float[Tensor, "*B K K T"]
-Spectrum = Float[Tensor, "B K M 2"]  # of a real field: real and imaginary parts in the last axis
-Factor = Float[Tensor, "K M 2"]  # of a spectrum, a real number for each mode, given twice
-Step = Callable[[Spectrum], None]  # moves a spectrum on in place
+Spectrum = Float[Tensor, "B K M 2"]  # of a real field; real and imaginary parts in the last axis
+Factor = Float[Tensor, "K M 2"]  # real factor of each mode, repeated for real and imaginary part
+Step = Callable[[Spectrum], None]  # advances a spectrum by one time step in place
 
 VISCOSITY = 1e-5
 FRAMES = 20  # at t = 1, 2, …, 20
-STORED = 64  # points a side at which the benchmark keeps its fields
-SMALLEST = 8
+MAX_STORED_POINTS = 64  # points a side of the published files
+MIN_POINTS = 8
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """A way to step in time, and how many steps a unit of time takes on K points a side unless told."""
+    """Time-stepping scheme.
 
-    start: "Callable[[Flow, float], Step]"  # for a flow and dt
+    Args:
+        start: builds the step for a flow and dt.
+        steps: default number of steps per unit of time on K points a side.
+        description: text for the command line.
+    """
+
+    start: "Callable[[Flow, float], Step]"
     steps: Callable[[int], int]
-    words: str
+    description: str
 
 
 def solve_navier_stokes(
-    w: Given,
-    f: Given,
+    w: Unchecked,
+    f: Unchecked,
     *,
     viscosity: float,
     frames: int,
@@ -52,55 +58,69 @@ def solve_navier_stokes(
     scheme: str = "rk4",
     dt: float | None = None,
 ) -> Frames:
-    """Vorticity at t = interval, 2 interval, …, from `w` at t = 0:  w_t + u·∇w = ν Δw + f,  ∇×u = w, ∇·u = 0.
+    """Solve  w_t + u·∇w = ν Δw + f,  ∇×u = w, ∇·u = 0  on the unit torus from vorticity `w` at t = 0.
 
-    `w` (*B, K, K) at the points (i/K, j/K), one `f` (K, K) for all samples. Pseudo-spectral: the error falls
-    faster than any power of 1/K, and at order 1 (`euler`) or 4 (`rk4`) of dt. On CUDA a step is a recorded
-    graph: the host only starts it.
+    Pseudo-spectral: spectral accuracy in space, order 1 (`euler`) or 4 (`rk4`) in dt. On CUDA a step is
+    captured as a graph.
+
+    Args:
+        w: initial vorticity (*B, K, K) at the points (i/K, j/K).
+        f: force (K, K), the same for all samples.
+        viscosity: ν.
+        frames: T, number of returned frames.
+        interval: time between frames; the first frame is at t = interval.
+        scheme: key of `SCHEMES`.
+        dt: time step, a divisor of `interval`; the scheme's default if None.
     """
     _require_fields(w, f)
     if not (viscosity >= 0 and frames >= 1 and interval > 0):
         got = f"{viscosity}, {frames} and {interval}"
         raise UserError(f"expected viscosity ≥ 0, frames ≥ 1 and an interval above zero, got {got}")
-    chosen, size = scheme_named(scheme), w.shape[-1]
-    steps = _steps(interval, dt) if dt is not None else max(1, round(interval * chosen.steps(size)))
-    # one at a time: a transform of many may round differently from a transform of one
-    spectrum = torch.view_as_real(torch.stack([rfft2(one) for one in w.reshape(-1, size, size)]))
-    step = chosen.start(flow_on(f, viscosity), interval / steps)  # lives as long as its recording
+    chosen, size = find_scheme(scheme), w.shape[-1]
+    steps = _count_steps(interval, dt) if dt is not None else max(1, round(interval * chosen.steps(size)))
+    # transform samples one by one: batched transforms may round differently
+    spectrum = torch.view_as_real(torch.stack([rfft2(sample) for sample in w.reshape(-1, size, size)]))
+    step = chosen.start(build_flow(f, viscosity), interval / steps)  # kept alive for the captured graph
     advance = capture_step(lambda: step(spectrum), [spectrum])
-    found = []
+    solution = []
     for frame in range(1, frames + 1):
         for _ in range(steps):
             advance()
-        found.append(irfft2(torch.view_as_complex(spectrum), s=(size, size)))
-        _require_finite(found[-1], frame * interval, interval / steps)
-    return torch.stack(found, dim=-1).reshape(*w.shape, frames)
+        solution.append(irfft2(torch.view_as_complex(spectrum), s=(size, size)))
+        _require_finite(solution[-1], frame * interval, interval / steps)
+    return torch.stack(solution, dim=-1).reshape(*w.shape, frames)
 
 
 def navier_stokes_samples(
     rngs: Sequence[np.random.Generator], resolution: int, device: torch.device, *, scheme: str = "rk4"
 ) -> tuple[Float[ndarray, "B k k"], Float[ndarray, "B k k T"]]:
-    """`a`, a random vorticity, and `u`, what becomes of it at t = 1, …, 20, at `stored_points` a side.
+    """`a`, random vorticities at t = 0, and `u`, the vorticities at t = 1, …, 20, at `stored_points` a side.
 
-    A sample for each generator, solved in float32. The fields are drawn on the CPU: `a` is the same on every
-    device.
+    A sample for each generator, solved in float32. The fields are drawn on the CPU, so `a` is the same on
+    every device.
+
+    Args:
+        rngs: generators of the B samples.
+        resolution: K, grid points a side of the solver.
+        device: device that solves.
+        scheme: key of `SCHEMES`.
     """
-    every = resolution // stored_points(resolution)
+    stride = resolution // stored_points(resolution)
     fields = draw_each(rngs, lambda rng: periodic_field(rng, resolution)).astype(np.float32)
     w = torch.from_numpy(fields).to(device)
     frames = solve_navier_stokes(
         w, benchmark_force(resolution).to(w), viscosity=VISCOSITY, frames=FRAMES, scheme=scheme
     )
-    return fields[:, ::every, ::every], frames[:, ::every, ::every].cpu().numpy()
+    return fields[:, ::stride, ::stride], frames[:, ::stride, ::stride].cpu().numpy()
 
 
 def stored_points(resolution: int) -> int:
-    """64, or half of the solver's points where that is fewer."""
-    stored = min(STORED, resolution // 2)
-    if resolution < SMALLEST or resolution % stored:
+    """Stored points a side: half of the solver's points, at most 64."""
+    stored = min(MAX_STORED_POINTS, resolution // 2)
+    if resolution < MIN_POINTS or resolution % stored:
         raise UserError(
-            f"resolution {resolution} does not fit; Navier–Stokes needs an even number from {SMALLEST} to "
-            f"{2 * STORED}, or a multiple of {STORED}"
+            f"resolution {resolution} does not fit; Navier–Stokes needs an even number from {MIN_POINTS} to "
+            f"{2 * MAX_STORED_POINTS}, or a multiple of {MAX_STORED_POINTS}"
         )
     return stored
 
@@ -112,20 +132,21 @@ def benchmark_force(size: int) -> Float[Tensor, "K K"]:
     return 0.1 * (phase.sin() + phase.cos())
 
 
-def scheme_named(name: str) -> Scheme:
+def find_scheme(name: str) -> Scheme:
+    """Look up a scheme by name."""
     return entry("scheme", name, SCHEMES)
 
 
-def _require_fields(w: Given, f: Given) -> None:
-    if w.dim() < 2 or w.shape[-1] != w.shape[-2] or w.shape[-1] < SMALLEST or f.shape != w.shape[-2:]:
+def _require_fields(w: Unchecked, f: Unchecked) -> None:
+    if w.dim() < 2 or w.shape[-1] != w.shape[-2] or w.shape[-1] < MIN_POINTS or f.shape != w.shape[-2:]:
         shapes = f"{tuple(w.shape)} and {tuple(f.shape)}"
-        raise UserError(f"expected w and f on one K×K grid with K ≥ {SMALLEST}, got shapes {shapes}")
+        raise UserError(f"expected w and f on one K×K grid with K ≥ {MIN_POINTS}, got shapes {shapes}")
     if not (w.isfinite().all() and f.isfinite().all()):
         raise UserError("expected a finite vorticity and a finite force, got NaN or infinity")
 
 
-def _steps(interval: float, dt: float) -> int:
-    """How many steps of dt an interval has."""
+def _count_steps(interval: float, dt: float) -> int:
+    """Number of steps of dt in an interval."""
     steps = round(interval / dt) if dt > 0 else 0
     if steps < 1 or abs(steps * dt - interval) > 1e-9 * interval:
         raise UserError(f"dt={dt} does not fit: expected a number above zero that divides {interval:g}")
@@ -143,21 +164,28 @@ def _require_finite(w: Field, time: float, dt: float) -> None:
 
 @dataclass(frozen=True)
 class Flow:
-    """w_t + u·∇w = ν Δw + f  on a grid: what turns ŵ into its tendency, all but for the diffusion.
+    """Spectral operators of  w_t + u·∇w = ν Δw + f  on a grid.
 
-    From ŵ to the velocity u = ∂ψ/∂y, v = −∂ψ/∂x, −Δψ = w, and by  u·∇w = (∂x² − ∂y²) uv + ∂x∂y (v² − u²)
-    back: two transforms each way. Products keep modes up to two thirds of K/2 in each direction. First
-    derivatives have no Nyquist mode, as in the real part of a complex transform.
+    Velocity: u = ∂ψ/∂y, v = −∂ψ/∂x, −Δψ = w. Advection: u·∇w = (∂x² − ∂y²) uv + ∂x∂y (v² − u²), which takes
+    two transforms in each direction. Products keep modes up to two thirds of K/2 in each direction
+    (dealiasing). First derivatives have no Nyquist mode.
+
+    Args:
+        size: K, points a side.
+        curl: factors from ŵ to û and v̂.
+        stress: factors from the transforms of uv and v² − u² to −u·∇w.
+        decay: ν|k|².
+        force: transform of f.
     """
 
     size: int
-    curl: Complex[Tensor, "2 1 K M"]  # ŵ → û, v̂
-    stress: Float[Tensor, "2 K M 2"]  # transforms of uv and v² − u² → −u·∇w
-    decay: Factor  # ν|k|²
+    curl: Complex[Tensor, "2 1 K M"]
+    stress: Float[Tensor, "2 K M 2"]
+    decay: Factor
     force: Factor
 
     def tendency(self, w: Spectrum) -> Spectrum:
-        """−u·∇w + f."""
+        """Transform of −u·∇w + f."""
         u, v = irfft2(self.curl * torch.view_as_complex(w), s=(self.size, self.size))
         products = u.new_empty(2, *u.shape)
         torch.mul(u, v, out=products[0])
@@ -166,15 +194,15 @@ class Flow:
         return torch.addcmul(self.force, self.stress[0], uv).addcmul_(self.stress[1], difference)
 
 
-def flow_on(f: Float[Tensor, "K K"], viscosity: float) -> Flow:
-    """The factors of each mode for this force, in its dtype on its device."""
+def build_flow(f: Float[Tensor, "K K"], viscosity: float) -> Flow:
+    """Spectral operators with the dtype and device of the force."""
     size = f.shape[-1]
     x = 2 * pi * fftfreq(size, 1 / size, dtype=torch.float64)[:, None]
     y = 2 * pi * rfftfreq(size, 1 / size, dtype=torch.float64)
     square = x**2 + y**2
     inverse = torch.where(square > 0, 1 / square, 0)
     smooth = (x.abs() <= 2 * pi * (2 / 3) * (size // 2)) & (y <= 2 * pi * (2 / 3) * (size // 2))
-    curl = 1j * torch.stack([_without_nyquist(y, size) * inverse, -_without_nyquist(x, size) * inverse])
+    curl = 1j * torch.stack([_zero_nyquist(y, size) * inverse, -_zero_nyquist(x, size) * inverse])
     stress = torch.stack([x**2 - y**2, x * y]) * smooth
 
     def pairs(factor: Tensor) -> Tensor:
@@ -190,14 +218,14 @@ def flow_on(f: Float[Tensor, "K K"], viscosity: float) -> Flow:
     )
 
 
-def _without_nyquist(k: Float[Tensor, "..."], size: int) -> Float[Tensor, "..."]:
+def _zero_nyquist(k: Float[Tensor, "..."], size: int) -> Float[Tensor, "..."]:
     return torch.where(k.abs() < pi * size, k, 0)
 
 
 def euler(flow: Flow, dt: float) -> Step:
     """Explicit Euler for advection and force, Crank–Nicolson for diffusion: the published scheme, order 1.
 
-    Written as what a step adds: in float32 a factor near one, rounded, would be the error of all steps alike.
+    Computes the increment of a step: in float32 the rounding of a factor near 1 would accumulate over steps.
     """
     gain = dt / (1 + dt / 2 * flow.decay)
 
@@ -209,9 +237,9 @@ def euler(flow: Flow, dt: float) -> Step:
 
 
 def rk4(flow: Flow, dt: float) -> Step:
-    """Runge–Kutta of order 4 for advection and force, with the diffusion exact (an integrating factor).
+    """Runge–Kutta of order 4 for advection and force, exact diffusion (integrating factor).
 
-    Factors of w itself are given as what they exceed one by, for the reason that `euler` has.
+    Factors of w are stored minus 1 (`expm1`), for the same reason as in `euler`.
     """
     rate = -dt / 2 * flow.decay
     half, half_less, whole_less = rate.exp(), rate.expm1(), (2 * rate).expm1()
@@ -219,10 +247,10 @@ def rk4(flow: Flow, dt: float) -> Step:
     first_sum, middle_sum, last_sum = dt / 6 * half**2, dt / 3 * half, dt / 6
 
     def step(w: Spectrum) -> None:
-        kept = torch.addcmul(w, half_less, w)
+        decayed = torch.addcmul(w, half_less, w)
         a = flow.tendency(w)
-        b = flow.tendency(torch.addcmul(kept, second, a))
-        c = flow.tendency(kept.add_(b, alpha=dt / 2))
+        b = flow.tendency(torch.addcmul(decayed, second, a))
+        c = flow.tendency(decayed.add_(b, alpha=dt / 2))
         w.addcmul_(whole_less, w)
         d = flow.tendency(torch.addcmul(w, fourth, c))
         w.addcmul_(first_sum, a).addcmul_(middle_sum, b.add_(c)).add_(d, alpha=last_sum)

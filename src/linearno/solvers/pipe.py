@@ -1,7 +1,7 @@
-"""Steady flow through a channel of any shape, many samples at once, and the recipe of the Pipe benchmark.
+"""Steady incompressible flow through curved channels, in batches, and random samples of the Pipe benchmark.
 
-Axes: B samples, n × m nodes along and across. Everything is float64 on the device of its input; the result
-for a sample does not depend on the others of its batch.
+Axes: B samples, n × m nodes along and across. Computes in float64 on the device of the input; results do not
+depend on the other samples of a batch.
 """
 
 from collections.abc import Sequence
@@ -18,27 +18,27 @@ from linearno.core.errors import SampleError, UserError
 from linearno.solvers.redraw import Fields, solve_with_redraws
 from linearno.solvers.taylor_hood import Flow, Nodes, build_mesh, cross, newton_step, require_unfolded
 
-Unchecked = Float[Tensor, "..."]  # a user's array, whose shape is checked with an error of one line
+Unchecked = Float[Tensor, "..."]  # user input, checked with a one-line error
 
 VISCOSITY = 0.005
-LENGTH = 10.0  # of a pipe one unit wide
+LENGTH = 10.0  # of a pipe of width 1
 INLET_SPEED = 0.25  # at the middle of the inlet
 PIECES = 4  # of the spline of the centre line
-TOLERANCE = 1e-6  # on a Newton step, relative: the next one would be about its square
+TOLERANCE = 1e-6  # on the relative Newton step; convergence is quadratic
 MAX_NEWTON_STEPS = 12
 MAX_DRAWS = 10
 MIN_POINTS = 5  # a side
 
 
 def solve_pipe(nodes: Unchecked, *, speed: float = INLET_SPEED, viscosity: float = VISCOSITY) -> Flow:
-    """The flow that enters along x with 4 `speed` t (1 − t), t from 0 to 1 across the inlet.
+    """Steady flow with inlet velocity 4 `speed` t (1 − t) along x, t from 0 to 1 across the inlet.
 
-    Newton's method starts from this profile, carried along the grid lines.
+    Newton's method starts from this profile, continued along the grid lines (see `poiseuille`).
 
     Args:
         nodes: (B, n, m, 2), points (x, y) of a grid that runs along the channel, then across it from right to
             left: the inlet is its first row, the outlet its last one.
-        speed: at the middle of the inlet.
+        speed: velocity at the middle of the inlet.
         viscosity: ν.
     """
     _require_nodes(nodes)
@@ -51,12 +51,12 @@ def solve_flow(
     """Solve  u·∇u − ν Δu + ∇p = f,  ∇·u = 0,  with ν ∂u/∂n = p n at the outlet.
 
     Isoparametric Taylor–Hood elements, quadratic in the velocity and bilinear in the pressure: order 3 for
-    the velocity and 2 for the pressure in L2; the flux through every column of elements is the same except
-    for rounding. Newton's method with a direct solver.
+    the velocity and 2 for the pressure in L2; the flux through all columns of elements is equal up to
+    rounding. Newton's method with a direct solver.
 
     Args:
         nodes: (B, n, m, 2), as in `solve_pipe`.
-        start: first velocity (B, n, m, 2); its values at the inlet and on the walls are kept.
+        start: initial velocity (B, n, m, 2), which fixes the velocity at the inlet and on the walls.
         viscosity: ν.
         force: f at the nodes (B, n, m, 2); zero by default.
     """
@@ -85,12 +85,12 @@ def solve_flow(
 def pipe_samples(rngs: Sequence[np.random.Generator], resolution: int, device: torch.device) -> Fields:
     """Random pipes and the flow through them, a sample for each generator.
 
-    Pipes are drawn on the CPU. One whose flow is not found is drawn again from its generator.
+    Pipes are drawn on the CPU. A pipe whose flow does not converge is drawn again from its generator.
 
     Args:
         rngs: generators of the B samples.
         resolution: n, number of nodes a side.
-        device: that solves.
+        device: device that solves.
 
     Returns:
         `X`, `Y` (B, n, n), nodes; `Q` (B, 3, n, n), velocity and pressure; `draws` (B,), the draw that was
@@ -102,14 +102,14 @@ def pipe_samples(rngs: Sequence[np.random.Generator], resolution: int, device: t
         nodes = np.stack([pipe_nodes(*draw_centre_line(rngs[i]), resolution) for i in samples])
         on_device = torch.from_numpy(nodes).to(device)
         flow, solved = _newton(on_device, poiseuille(on_device, INLET_SPEED), VISCOSITY, None)
-        found = {"X": nodes[..., 0], "Y": nodes[..., 1], "Q": flow_fields(flow).cpu().numpy()}
-        return found, solved.cpu().numpy()
+        fields = {"X": nodes[..., 0], "Y": nodes[..., 1], "Q": flow_fields(flow).cpu().numpy()}
+        return fields, solved.cpu().numpy()
 
     return solve_with_redraws(rngs, solve, max_draws=MAX_DRAWS, problem="no flow found for {} pipes")
 
 
 def draw_centre_line(rng: np.random.Generator) -> tuple[Float64[ndarray, "5"], Float64[ndarray, "5"]]:
-    """At the ends of the pieces: heights in [−1, 1], the first one zero, and slopes of ±2 per piece."""
+    """Random heights in [−1, 1] (the first is 0) and slopes within ±2 per piece at the ends of the pieces."""
     heights = np.append(0.0, rng.uniform(-1, 1, PIECES))
     return heights, rng.uniform(-2, 2, PIECES + 1) / (LENGTH / PIECES)
 
@@ -117,7 +117,7 @@ def draw_centre_line(rng: np.random.Generator) -> tuple[Float64[ndarray, "5"], F
 def pipe_nodes(
     heights: Float64[ndarray, "ends"], slopes: Float64[ndarray, "ends"], resolution: int
 ) -> Float64[ndarray, "n n 2"]:
-    """A grid from half a unit below to half a unit above the Hermite spline of these heights and slopes."""
+    """Grid of height 1 around the cubic Hermite spline with these heights and slopes."""
     x = np.linspace(0, LENGTH, resolution)
     centre = CubicHermiteSpline(np.linspace(0, LENGTH, len(heights)), heights, slopes)(x)
     across = np.linspace(-0.5, 0.5, resolution)
@@ -127,14 +127,14 @@ def pipe_nodes(
 def require_resolution(resolution: int) -> None:
     if resolution < MIN_POINTS or (resolution - 1) & (resolution - 2):
         raise UserError(
-            f"resolution {resolution} does not fit; Pipe needs a power of two and one more: 5, 9, 17, … 129"
+            f"resolution {resolution} does not fit; expected a power of two plus one: 5, 9, 17, … 129"
         )
 
 
 def poiseuille(nodes: Nodes, speed: float) -> Nodes:
     """4 `speed` t (1 − t) along x at the inlet, continued with constant flux between any two grid lines."""
     along, across = (torch.gradient(nodes, dim=axis, edge_order=2)[0] for axis in (1, 2))
-    inlet = (nodes[:, 0] - nodes[:, 0, :1]).norm(dim=-1)  # distance from one wall
+    inlet = (nodes[:, 0] - nodes[:, 0, :1]).norm(dim=-1)  # distance from the right wall
     t = inlet / inlet[:, -1:]
     profile = 4 * speed * t * (1 - t)
     flux = (profile * across[:, 0].norm(dim=-1))[:, None]
@@ -153,7 +153,7 @@ def flow_fields(flow: Flow) -> Float64[Tensor, "B 3 n m"]:
 def _newton(
     nodes: Nodes, start: Nodes, viscosity: float, force: Nodes | None
 ) -> tuple[Flow, Bool[Tensor, "B"]]:
-    """The flows, and which of them converged. One that has converged is not changed while others iterate."""
+    """The flows, and which converged. Converged flows do not change while others iterate."""
     batch, n, m, _ = nodes.shape
     flow = Flow(start.clone(), start.new_zeros(batch, n // 2 + 1, m // 2 + 1))
     force = torch.zeros_like(start) if force is None else force

@@ -1,12 +1,12 @@
-"""Elastoplastic bodies in plane stress, of any deformation, many samples at once, marched explicitly in time.
+"""Elastoplastic bodies in plane stress at finite deformation, in batches, with explicit time stepping.
 
     ρ u_tt = ∇·σ,  σ° = E : (ε̇ − ε̇ᵖ)  with Jaumann's rate σ°,  von Mises' stress at most the yield stress
 
-How fast the scheme converges is measured where it is used: see `forging`.
+The order of convergence is measured in `forging`.
 
-Axes: B samples, n × m nodes of a grid of square elements, N × M = (n − 1) × (m − 1) of those. Components of
-vectors and stresses are in the second axis. Everything has the dtype and the device of its input; what comes
-out for a sample does not depend on the others of its batch.
+Axes: B samples, n × m nodes of a grid of square elements, N × M = (n − 1) × (m − 1) elements. Components of
+vectors and stresses are in the second axis. Results have the dtype and the device of the input and do not
+depend on the other samples of a batch.
 """
 
 from collections.abc import Callable
@@ -22,56 +22,70 @@ Nodes = Float[Tensor, "B 2 n m"]
 Cells = Float[Tensor, "B N M"]
 Vectors = Float[Tensor, "B 2 N M"]
 Stress = Float[Tensor, "B 3 N M"]  # (σx + σy)/2, (σx − σy)/2, τxy
-Shapes = Float[Tensor, "B 3 2 N M"]  # ∂x/∂i, ∂x/∂j and ∂²x/∂i∂j in the middle of each element
-Act = Callable[[Nodes, Nodes], None]  # changes its second argument, or both, in place
+Shapes = Float[Tensor, "B 3 2 N M"]  # ∂x/∂i, ∂x/∂j and ∂²x/∂i∂j at the centre of each element
+InPlaceUpdate = Callable[[Nodes, Nodes], None]  # changes its arguments in place
 
-NEWTON = 3  # steps of the return to the yield surface
-SAFE = 0.7  # of the largest stable step: the rest is for viscosity, contact and what the estimate leaves out
-VISCOSITY = 0.06  # part of the critical damping of the fastest wave that an element carries
-HOURGLASS = 0.1  # part of its stiffness and of its strength that an element keeps against bending
+NEWTON_STEPS = 3  # of the return mapping
+COURANT_SAFETY = 0.7  # step over the estimated stable step; margin for viscosity and contact
+VISCOSITY = 0.06  # over the critical damping of the fastest wave of an element
+HOURGLASS_FRACTION = 0.1  # stiffness and strength of hourglass modes over those of the element
 TINY = 1e-300
 
 
 @dataclass(frozen=True)
 class Material:
-    """Isotropic; yield stress  yields + hardening · (equivalent plastic strain).  Any units that agree."""
+    """Isotropic elastoplastic material with linear hardening, in any consistent units.
+
+    Args:
+        young: Young's modulus E.
+        poisson: Poisson's ratio ν.
+        density: ρ.
+        yield_stress: initial yield stress.
+        hardening: increase of the yield stress per equivalent plastic strain.
+    """
 
     young: float
     poisson: float
     density: float
-    yields: float
+    yield_stress: float
     hardening: float = 0.0
 
     @property
-    def shear(self) -> float:
+    def shear_modulus(self) -> float:
         return self.young / (2 * (1 + self.poisson))
 
     @property
-    def stretch(self) -> float:
+    def biaxial_modulus(self) -> float:
         """(σx + σy) / (εx + εy) in plane stress."""
         return self.young / (1 - self.poisson)
 
     @property
-    def speed(self) -> float:
-        """Of a plane wave in a sheet."""
+    def wave_speed(self) -> float:
+        """Speed of a plane longitudinal wave in a sheet."""
         return sqrt(self.young / (self.density * (1 - self.poisson**2)))
 
     def stable_step(self, spacing: float) -> float:
-        """The largest for elements of that size."""
-        return spacing / (sqrt(2) * self.speed)
+        """Largest stable time step for elements of width `spacing`."""
+        return spacing / (sqrt(2) * self.wave_speed)
 
 
 def return_to_yield(
-    trial: Stress, plastic: Cells, material: Material, *, steps: int = NEWTON
+    trial: Stress, plastic: Cells, material: Material, *, steps: int = NEWTON_STEPS
 ) -> tuple[Stress, Cells]:
-    """The stress in place of `trial`, that without plastic flow, and the equivalent plastic strain after it.
+    """Return mapping: stress and equivalent plastic strain from the elastic trial stress.
 
     With p = (σx + σy)/2 and s² = ((σx − σy)/2)² + τ² von Mises' stress is q, q² = p² + 3 s². A step of
-    implicit Euler for the flow  γ ∂q²/∂σ  divides p by 1 + γ E/(1 − ν) and s by 1 + 6 γ G; the smallest γ ≥ 0
-    for which q is not above the yield stress is found by Newton's method for 1/q, nearly linear in γ.
+    implicit Euler for the flow  γ ∂q²/∂σ  divides p by 1 + γ E/(1 − ν) and s by 1 + 6 γ G. Newton's method
+    for 1/q, which is nearly linear in γ, finds the smallest γ ≥ 0 with q at most the yield stress.
+
+    Args:
+        trial: stress without plastic flow.
+        plastic: equivalent plastic strain before the step.
+        material: of the body.
+        steps: Newton steps.
     """
-    a, b, hardening = material.stretch, 6 * material.shear, material.hardening
-    bound = material.yields + hardening * plastic if hardening else material.yields
+    a, b, hardening = material.biaxial_modulus, 6 * material.shear_modulus, material.hardening
+    bound = material.yield_stress + hardening * plastic if hardening else material.yield_stress
     p2, s2 = trial[:, 0].square(), trial[:, 1].square().addcmul_(trial[:, 2], trial[:, 2]).mul_(3)
     gamma = torch.zeros_like(p2)
     for _ in range(steps):
@@ -92,147 +106,185 @@ def return_to_yield(
 
 @dataclass(frozen=True)
 class Body:
-    """A body of square elements that are `spacing` wide at rest, of unit thickness, between two steps `dt`.
+    """State of a body of square elements with unit thickness.
 
-    One-point quads with Flanagan and Belytschko's hourglass control, which here yields as the element does.
-    Stresses are Kirchhoff's and follow Jaumann's rate, so the thickness needs no equation of its own:
-    elements keep their volume but for the elastic part. Leapfrog in time with the strain of the middle of
-    each step: a body that only turns feels none.
+    One-point quads with Flanagan and Belytschko's hourglass control, whose forces are bounded like the yield
+    stress. Kirchhoff stresses with Jaumann's rate, so that the thickness needs no equation: only elastic
+    strain changes the volume. Leapfrog in time with the strain at the middle of a step, which vanishes for
+    rigid rotation.
+
+    Args:
+        material: of the body.
+        spacing: width of the elements at rest.
+        dt: time step.
+        position: positions of the nodes.
+        velocity: velocities of the nodes.
+        shape: derivatives of the positions in the elements.
+        stress: stress of the elements.
+        plastic: equivalent plastic strain.
+        hourglass_force: forces against hourglass modes.
+        mean_strain: (εx + εy)/2 of the last step.
+        dt_over_mass: dt over the mass of a node.
+        hourglass: stiffness and strength of hourglass modes over those of the element.
+        viscosity: over the critical damping.
     """
 
     material: Material
     spacing: float
     dt: float
-    place: Nodes
+    position: Nodes
     velocity: Nodes
     shape: Shapes
     stress: Stress
-    plastic: Cells  # equivalent plastic strain
-    twist: Vectors  # forces against hourglass modes
-    squeeze: Cells  # (εx + εy)/2 of the last step
-    push: Float[Tensor, "B 1 n m"]  # dt over the mass of a node
-    hourglass: float = HOURGLASS
+    plastic: Cells
+    hourglass_force: Vectors
+    mean_strain: Cells
+    dt_over_mass: Float[Tensor, "B 1 n m"]
+    hourglass: float = HOURGLASS_FRACTION
     viscosity: float = VISCOSITY
     moduli: Float[Tensor, "3 1 1"] = field(init=False)
 
     def __post_init__(self) -> None:
-        stretch, shear = self.material.stretch, 2 * self.material.shear
-        moduli = self.place.new_tensor([stretch, shear, shear])[:, None, None]
+        stretch, shear = self.material.biaxial_modulus, 2 * self.material.shear_modulus
+        moduli = self.position.new_tensor([stretch, shear, shear])[:, None, None]
         object.__setattr__(self, "moduli", moduli)
 
     @property
     def state(self) -> list[Tensor]:
-        """All that a step changes."""
-        return [self.place, self.velocity, self.shape, self.stress, self.plastic, self.twist, self.squeeze]
+        """Tensors that a step changes in place."""
+        return [
+            self.position,
+            self.velocity,
+            self.shape,
+            self.stress,
+            self.plastic,
+            self.hourglass_force,
+            self.mean_strain,
+        ]
 
-    def step(self, load: Act, hold: Act) -> None:
-        """One step in time, in place: `load(place, force)` adds forces, `hold(place, velocity)` supports."""
+    def step(self, load: InPlaceUpdate, hold: InPlaceUpdate) -> None:
+        """One time step, in place.
+
+        Args:
+            load: load(position, force) adds external forces to `force`.
+            hold: hold(position, velocity) imposes supports.
+        """
         force = self.forces()
-        load(self.place, force)
-        self.velocity.addcmul_(self.push, force)
-        self.place.add_(self.velocity, alpha=self.dt)
-        hold(self.place, self.velocity)
-        self._strain()
+        load(self.position, force)
+        self.velocity.addcmul_(self.dt_over_mass, force)
+        self.position.add_(self.velocity, alpha=self.dt)
+        hold(self.position, self.velocity)
+        self._update_stress()
 
     def forces(self) -> Nodes:
-        """Of the elements on their nodes."""
-        (ax, ay), (bx, by), twisted = (part.unbind(1) for part in self.shape.unbind(1))
-        damping = self.viscosity * self.material.density * self.material.speed * 2 * self.spacing / self.dt
-        mean = torch.add(self.stress[:, 0], self.squeeze, alpha=damping)
+        """Internal forces on the nodes."""
+        (ax, ay), (bx, by), bending = (part.unbind(1) for part in self.shape.unbind(1))
+        damping = (
+            self.viscosity * self.material.density * self.material.wave_speed * 2 * self.spacing / self.dt
+        )
+        mean = torch.add(self.stress[:, 0], self.mean_strain, alpha=damping)
         xx, yy, xy = mean + self.stress[:, 1], mean - self.stress[:, 1], self.stress[:, 2]
         inverse = (ax * by).addcmul_(bx, ay, value=-1).reciprocal_()
         volume = (self.spacing**2 / 2) * inverse
-        # what would do work on ∂x/∂i and on ∂x/∂j, halved for the two edges that each is the mean of
+        # forces conjugate to ∂x/∂i and ∂x/∂j, halved because each is the mean of two edges
         along = torch.stack([xx * by - xy * bx, xy * by - yy * bx], dim=1).mul_(volume[:, None])
         across = torch.stack([xy * ax - xx * ay, yy * ax - xy * ay], dim=1).mul_(volume[:, None])
-        gx, gy = twisted
+        gx, gy = bending
         half = inverse.mul_(0.5)
-        along.addcmul_(self.twist, (gx * by - gy * bx).mul_(half)[:, None], value=-1)
-        across.addcmul_(self.twist, (gy * ax - gx * ay).mul_(half)[:, None], value=-1)
-        on_rows = pad(along - self.twist, (0, 1)) + pad(along + self.twist, (1, 0))
+        along.addcmul_(self.hourglass_force, (gx * by - gy * bx).mul_(half)[:, None], value=-1)
+        across.addcmul_(self.hourglass_force, (gy * ax - gx * ay).mul_(half)[:, None], value=-1)
+        on_rows = pad(along - self.hourglass_force, (0, 1)) + pad(along + self.hourglass_force, (1, 0))
         on_columns = pad(across, (1, 0)) - pad(across, (0, 1))
         return pad(on_rows - on_columns, (0, 0, 0, 1)) - pad(on_rows + on_columns, (0, 0, 1, 0))
 
-    def weigh(self) -> None:
-        """Give nodes their mass: more than their own at elements that a wave crosses in less than a step."""
+    def scale_masses(self) -> None:
+        """Update the nodal masses: increased at elements that a wave crosses in less than a step."""
         along, across, _ = self.shape.unbind(1)
         lengths = (along.square() + across.square()).sum(dim=1).sqrt_()
-        stable = (SAFE / self.material.speed) * areas(self.shape) / lengths
+        stable = (COURANT_SAFETY / self.material.wave_speed) * element_areas(self.shape) / lengths
         quarter = self.material.density * self.spacing**2 / 4
         mass = quarter * (self.dt / stable.clamp_min(1e-2 * self.dt)).square_().clamp_min_(1)
         on_rows = pad(mass, (0, 1)) + pad(mass, (1, 0))
         on_nodes = pad(on_rows, (0, 0, 0, 1)) + pad(on_rows, (0, 0, 1, 0))
-        self.push.copy_((self.dt / on_nodes)[:, None])
+        self.dt_over_mass.copy_((self.dt / on_nodes)[:, None])
 
-    def _strain(self) -> None:
-        """Stresses after the nodes have moved."""
-        now = shapes_of(self.place)
+    def _update_stress(self) -> None:
+        """Update shapes, stresses and hourglass forces after the nodes have moved."""
+        now = element_shapes(self.position)
         change, middle = now - self.shape, torch.lerp(self.shape, now, 0.5)
         self.shape.copy_(now)
-        along, across, twisted = middle.unbind(1)
-        d_along, d_across, d_twisted = change.unbind(1)
-        half = (0.5 / areas(middle))[:, None]
+        along, across, bending = middle.unbind(1)
+        d_along, d_across, d_bending = change.unbind(1)
+        half = (0.5 / element_areas(middle))[:, None]
         by_x = (d_along * across[:, 1:]).addcmul_(d_across, along[:, 1:], value=-1).mul_(half)  # ½ ∂Δu/∂x
         by_y = (d_across * along[:, :1]).addcmul_(d_along, across[:, :1], value=-1).mul_(half)
-        torch.add(by_x[:, 0], by_y[:, 1], out=self.squeeze)
-        strain = torch.stack([self.squeeze, by_x[:, 0] - by_y[:, 1], by_x[:, 1] + by_y[:, 0]], dim=1)
+        torch.add(by_x[:, 0], by_y[:, 1], out=self.mean_strain)
+        strain = torch.stack([self.mean_strain, by_x[:, 0] - by_y[:, 1], by_x[:, 1] + by_y[:, 0]], dim=1)
         spin = by_x[:, 1] - by_y[:, 0]
-        trial = turned(self.stress, spin).addcmul_(strain, self.moduli)
+        trial = rotated(self.stress, spin).addcmul_(strain, self.moduli)
         stress, plastic = return_to_yield(trial, self.plastic, self.material)
         self.stress.copy_(stress)
         self.plastic.copy_(plastic)
-        d_twisted = d_twisted.addcmul(by_x, twisted[:, :1], value=-2).addcmul_(by_y, twisted[:, 1:], value=-2)
-        self._bend(d_twisted, spin)
+        d_bending = d_bending.addcmul(by_x, bending[:, :1], value=-2).addcmul_(by_y, bending[:, 1:], value=-2)
+        self._update_hourglass_forces(d_bending, spin)
 
-    def _bend(self, change: Vectors, spin: Cells) -> None:
-        """Hourglass forces after hourglass modes have changed: those of elastic, then of plastic bending."""
-        twist, material = self.twist, self.material
-        around = torch.stack([twist[:, 1] * -spin, twist[:, 0] * spin], dim=1)
-        twist.add_(around).add_(change, alpha=self.hourglass * material.young / 12)
-        most = self.hourglass * material.yields * self.spacing / 4
-        size = twist[:, 0].square().addcmul_(twist[:, 1], twist[:, 1]).clamp_min_(TINY).rsqrt_()
-        twist.mul_(size.mul_(most).clamp_max_(1)[:, None])
+    def _update_hourglass_forces(self, change: Vectors, spin: Cells) -> None:
+        """Rotate the hourglass forces, add the elastic increment and bound them by their strength."""
+        force, material = self.hourglass_force, self.material
+        rotation = torch.stack([force[:, 1] * -spin, force[:, 0] * spin], dim=1)
+        force.add_(rotation).add_(change, alpha=self.hourglass * material.young / 12)
+        strength = self.hourglass * material.yield_stress * self.spacing / 4
+        inverse_norm = force[:, 0].square().addcmul_(force[:, 1], force[:, 1]).clamp_min_(TINY).rsqrt_()
+        force.mul_(inverse_norm.mul_(strength).clamp_max_(1)[:, None])
 
 
 def body_at_rest(nodes: Nodes, material: Material, *, spacing: float, dt: float, **settings: float) -> Body:
-    """A body without stress, its nodes at these places."""
+    """A body at rest without stress.
+
+    Args:
+        nodes: positions of the nodes.
+        material: of the body.
+        spacing: width of the elements.
+        dt: time step.
+        settings: `hourglass` and `viscosity` of `Body`.
+    """
     batch, _, n, m = nodes.shape
     cells = nodes.new_zeros(batch, n - 1, m - 1)
     body = Body(
         material=material,
         spacing=spacing,
         dt=dt,
-        place=nodes.clone(),
+        position=nodes.clone(),
         velocity=torch.zeros_like(nodes),
-        shape=shapes_of(nodes),
+        shape=element_shapes(nodes),
         stress=cells[:, None].repeat(1, 3, 1, 1),
         plastic=cells.clone(),
-        twist=cells[:, None].repeat(1, 2, 1, 1),
-        squeeze=cells.clone(),
-        push=nodes.new_zeros(batch, 1, n, m),
+        hourglass_force=cells[:, None].repeat(1, 2, 1, 1),
+        mean_strain=cells.clone(),
+        dt_over_mass=nodes.new_zeros(batch, 1, n, m),
         **settings,
     )
-    body.weigh()
+    body.scale_masses()
     return body
 
 
-def shapes_of(place: Nodes) -> Shapes:
-    """Of the elements between these nodes: mean edges along both axes, and how opposite edges differ."""
-    low, high = place[:, :, :-1], place[:, :, 1:]
+def element_shapes(position: Nodes) -> Shapes:
+    """Mean edges of the elements along both axes, and the difference of opposite edges."""
+    low, high = position[:, :, :-1], position[:, :, 1:]
     along, both = high - low, (high + low).mul_(0.5)
     mean = (along[..., 1:] + along[..., :-1]).mul_(0.5)
     return torch.stack([mean, both[..., 1:] - both[..., :-1], along[..., 1:] - along[..., :-1]], dim=1)
 
 
-def areas(shape: Shapes) -> Cells:
-    """Below zero where an element is turned inside out."""
+def element_areas(shape: Shapes) -> Cells:
+    """Areas of the elements; negative if inverted."""
     along, across, _ = shape.unbind(1)
     return (along[:, 0] * across[:, 1]).addcmul_(along[:, 1], across[:, 0], value=-1)
 
 
-def turned(stress: Stress, spin: Cells) -> Stress:
-    """Turned by an angle of tangent `spin`, anticlockwise."""
+def rotated(stress: Stress, spin: Cells) -> Stress:
+    """Rotate the stress anticlockwise by atan(`spin`)."""
     mean, difference, shear = stress.unbind(1)
     factor = 2 / (spin * spin).add_(1)
-    cos, sin = factor - 1, factor * spin  # of twice the angle
+    cos, sin = factor - 1, factor * spin  # of the doubled angle
     return torch.stack([mean, cos * difference - sin * shear, sin * difference + cos * shear], dim=1)

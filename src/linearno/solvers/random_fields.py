@@ -1,4 +1,4 @@
-"""Gaussian random fields: on the unit square, the unit torus and a circle."""
+"""Gaussian random fields on the unit square, the unit torus and a circle."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -11,14 +11,14 @@ from numpy import ndarray
 from scipy.fft import fftfreq, idctn, ifft2
 from scipy.interpolate import CubicSpline
 
-CIRCLE = 1000  # points at which a field on the circle is drawn
-JITTER = 1e-13  # on the diagonal of its covariance, whose smooth fields have far fewer than 1000 dimensions
+CIRCLE_POINTS = 1000  # points of a draw on the circle
+JITTER = 1e-13  # on the diagonal of its covariance, which is numerically singular
 
 
 def draw_each(
     rngs: Sequence[np.random.Generator], draw: Callable[[np.random.Generator], ndarray]
 ) -> Float[ndarray, "B ..."]:
-    """draw(rng) for each generator, stacked. Threads share the work: numpy and scipy let them run at once."""
+    """Stack draw(rng) for each generator, drawn in parallel threads (numpy and scipy release the GIL)."""
     with ThreadPoolExecutor(min(len(rngs), os.cpu_count() or 1)) as pool:
         return np.stack(list(pool.map(draw, rngs)))
 
@@ -48,8 +48,8 @@ def periodic_field(
 ) -> Float[ndarray, "K K"]:
     """A draw of  g ~ N(0, τ^(2α−2) (−Δ + τ²)^−α)  at the points (i/K, j/K) of the torus, with mean zero.
 
-    The real part of an inverse Fourier transform of complex normals, E|z|² = 1, independent in all K² modes:
-    √2 makes good for the half of each that its imaginary part takes away.
+    Real part of the inverse Fourier transform of independent complex normals with E|z|² = 1; the factor √2
+    compensates for the variance of the discarded imaginary part.
     """
     real, imaginary = rng.standard_normal((2, size, size))
     normals = (real + 1j * imaginary) / np.sqrt(2)
@@ -67,11 +67,11 @@ def periodic_deviations(size: int, *, alpha: float, tau: float) -> Float[ndarray
 def circle_field(rng: np.random.Generator, size: int) -> Float[ndarray, "n"]:
     """A draw of  g ~ N(0, exp(−2 sin² πd))  at 0, 1/n, … (n − 1)/n on the circle of length one.
 
-    As published: drawn at 1000 points from 0 to 1, both included, then laid around the circle 1/1000 apart
-    and read off a periodic cubic spline. The stretch by 1000/999 is part of the recipe.
+    As published: drawn at 1000 points from 0 to 1 inclusive, then placed on the circle with spacing 1/1000
+    and interpolated by a periodic cubic spline. The stretch by 1000/999 is kept.
     """
-    values = circle_root() @ rng.standard_normal(CIRCLE)
-    knots = np.linspace(0, 1, CIRCLE + 1)
+    values = circle_root() @ rng.standard_normal(CIRCLE_POINTS)
+    knots = np.linspace(0, 1, CIRCLE_POINTS + 1)
     spline = CubicSpline(knots, np.append(values, values[0]), bc_type="periodic")
     return spline(np.arange(size) / size)
 
@@ -80,11 +80,11 @@ def circle_field(rng: np.random.Generator, size: int) -> Float[ndarray, "n"]:
 def circle_root() -> Float[ndarray, "K K"]:
     """The symmetric root of exp(−2 sin² πd) + jitter at the points where `circle_field` draws.
 
-    The published code takes the Cholesky factor; both give fields of one distribution. But only 27 of the
-    1000 dimensions are above rounding, and which field a draw becomes hangs on the rounding errors of the
-    factor: from one BLAS to another fields differ by 0.02, with the root by 3e-7.
+    The published code uses the Cholesky factor, which gives the same distribution. Only 27 of the 1000
+    eigenvalues exceed rounding errors, which the Cholesky factor amplifies: between BLAS libraries, the field
+    of a draw differs by 0.02, with the symmetric root by 3e-7.
     """
-    points = np.linspace(0, 1, CIRCLE)
+    points = np.linspace(0, 1, CIRCLE_POINTS)
     covariance = np.exp(-2 * np.sin(np.pi * (points[:, None] - points)) ** 2)
     eigenvalues, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(np.maximum(eigenvalues, 0) + JITTER) @ vectors.T

@@ -1,4 +1,4 @@
-"""Random samples of which a few cannot be solved: those are drawn again."""
+"""Solve random samples; draw samples again that cannot be solved."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -21,25 +21,25 @@ def solve_with_redraws(
     max_draws: int,
     problem: str,
 ) -> Fields:
-    """Fields of a sample for each generator, with `draws` (B,): the number of the draw that was solved.
+    """Fields of a sample for each generator, with `draws` (B,), the draw that was solved.
 
     Args:
         rngs: a generator for each of the B samples.
         solve: draws the samples with these indices, each from its own generator, and returns their fields and
             which of them are solved.
-        max_draws: of a sample, before a SampleError.
-        problem: what fails, for messages, with {} in place of a number of samples.
+        max_draws: draws per sample before a SampleError.
+        problem: message for failures, with {} for the number of samples.
     """
     fields: Fields = {"draws": np.zeros(len(rngs))}
-    left = np.arange(len(rngs))
+    unsolved = np.arange(len(rngs))
     for draw in range(1, max_draws + 1):
-        found, solved = solve(left.tolist())
-        for name, values in found.items():
-            fields.setdefault(name, np.empty((len(rngs), *values.shape[1:]), values.dtype))[left] = values
-        fields["draws"][left] = draw
-        count, left = len(left), left[~solved]
-        if not len(left):
+        solution, solved = solve(unsolved.tolist())
+        for name, values in solution.items():
+            fields.setdefault(name, np.empty((len(rngs), *values.shape[1:]), values.dtype))[unsolved] = values
+        fields["draws"][unsolved] = draw
+        count, unsolved = len(unsolved), unsolved[~solved]
+        if not len(unsolved):
             return fields
         remedy = "; drawn again" if draw < max_draws else ""
-        log.warning("%s at draw %d%s", problem.format(f"{len(left)} of {count}"), draw, remedy)
-    raise SampleError(int(left[0]), f"{problem.format(f'{max_draws} random')} one after the other")
+        log.warning("%s at draw %d%s", problem.format(f"{len(unsolved)} of {count}"), draw, remedy)
+    raise SampleError(int(unsolved[0]), f"{problem.format(f'{max_draws} random')} in a row")

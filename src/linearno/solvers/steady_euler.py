@@ -1,7 +1,7 @@
-"""Steady Euler flow on structured grids, many grids at once: an implicit march in pseudo-time.
+"""Steady Euler flow on structured grids, in batches, by an implicit march in pseudo-time.
 
 Axes: B samples, I × J nodes, H steps of history. States and fluxes are float64. The matrix of an implicit
-step is float32: it decides how fast the march converges, but not to what.
+step is float32, which affects the rate of convergence but not the solution.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -26,26 +26,26 @@ from linearno.solvers.euler import (
 )
 from linearno.solvers.linalg.c_grid_elimination import SPRING, Factors, StencilBlocks, factorise, solve
 
-Unchecked = Float[Tensor, "..."]  # a user's array, whose shape is checked with an error of one line
+Unchecked = Float[Tensor, "..."]  # user input, checked with a one-line error
 
 TOLERANCE = 1e-6  # on the residual, relative to the first one
 ROUNDING = 1e-12  # residual of a converged first state
 STEPS_PER_MATRIX = 5
-START_COURANT = (10.0, 30.0, 100.0)  # of the first matrices; then that of the settings
-MAX_STEPS = 200  # with one of the settings
+START_COURANT = (10.0, 30.0, 100.0)  # Courant numbers of the first matrices; then MarchSettings.courant
+MAX_STEPS = 200  # per MarchSettings
 HISTORY = 10  # steps that Anderson acceleration mixes
-WARMUP_STEPS = 20  # before it begins
+WARMUP_STEPS = 20  # before Anderson acceleration
 RIDGE, TINY = 1e-13, 1e-300  # regularise nearly parallel steps
 
 
 class MarchSettings(NamedTuple):
-    """Large steps converge soon for most flows, but not for some with strong shocks.
+    """Settings of a march. Large steps converge fast for most flows, but not for some with strong shocks.
 
     Args:
         courant: Courant number.
-        near: Anderson acceleration begins where less than this part of the first residual is left,
-        late: and after this number of steps in any case.
-        largest: relative change of density or pressure in a step.
+        near: Anderson acceleration starts when the relative residual falls below this value,
+        late: or after this number of steps.
+        largest: largest relative change of density or pressure in a step.
     """
 
     courant: float
@@ -66,8 +66,8 @@ class SteadyFlow(NamedTuple):
 
     Args:
         state: density, velocity and pressure.
-        residual: relative to the first one.
-        steps: number of steps with all settings.
+        residual: relative to the first residual.
+        steps: number of steps, over all settings.
     """
 
     state: State
@@ -80,15 +80,16 @@ class SteadyFlow(NamedTuple):
 
 
 def solve_euler(nodes: Unchecked, outside: Unchecked, *, cut: int = 0) -> SteadyFlow:
-    """Solve  ∇·F(W) = 0  for a gas with γ = 1.4, from W = `outside` everywhere.
+    """Solve  ∇·F(W) = 0  for a gas with γ = 1.4, starting from W = `outside` everywhere.
 
-    Second order except at shocks. Each step solves the linear system of a first-order scheme directly, and
-    Anderson acceleration mixes the steps.
+    Second order except at shocks. Each implicit step uses the matrix of the first-order scheme and a direct
+    solver; Anderson acceleration mixes the steps.
 
     Args:
         nodes: (B, I, J, 2) with I odd, J to the right of I. The first line is a wall except for its first and
-            last `cut` nodes, which are the same points.
-        outside: density, velocity and pressure (B, 4, I, J) in any consistent units; kept at the far field.
+            last `cut` nodes, which are pairs of equal points.
+        outside: density, velocity and pressure (B, 4, I, J) in any consistent units: initial state and
+            far-field state.
         cut: number of pairs of nodes on the cut.
     """
     _require_input(nodes, outside, cut)
@@ -107,23 +108,26 @@ def solve_euler(nodes: Unchecked, outside: Unchecked, *, cut: int = 0) -> Steady
 
 
 def _units(state: State) -> Float64[Tensor, "B 4 1 1"]:
-    """Units in which density and pressure are about one."""
+    """Units in which the mean density and pressure of a sample are 1."""
     density, pressure = state[:, ::3].mean(dim=(2, 3)).unbind(1)
     velocity = (pressure / density).sqrt()
     return torch.stack([density, velocity, velocity, pressure], dim=1)[..., None, None]
 
 
-def march(grid: Grid, outside: State, at_once: int | None = None) -> SteadyFlow:
-    """March each flow until it is steady, or has had all its steps with each of the settings.
+def march(grid: Grid, outside: State, concurrent: int | None = None) -> SteadyFlow:
+    """March each flow until it is steady or has used all steps of all settings.
 
-    `at_once` flows march together, all by default; the next one starts where one ends. No flow depends on the
-    others.
+    Args:
+        grid: cells of all flows.
+        outside: far-field states.
+        concurrent: number of flows that march concurrently; when one ends, the next starts. All by default.
+            Results do not depend on the other flows.
     """
     count = len(outside)
     zeros = outside.new_zeros(count)
     result = SteadyFlow(outside.clone(), torch.full_like(zeros, torch.inf), zeros.clone())
     order = torch.arange(count, device=outside.device)
-    started = min(at_once or count, count)
+    started = min(concurrent or count, count)
     batch = _start(grid, outside, order[:started], torch.zeros_like(order[:started]), zeros[:started])
     while len(batch.index):
         batch = _take_steps(batch)
@@ -146,19 +150,19 @@ def march(grid: Grid, outside: State, at_once: int | None = None) -> SteadyFlow:
 
 @dataclass(frozen=True)
 class MarchState:
-    """Flows that are marching, with the history that Anderson acceleration mixes.
+    """State of the concurrent flows, with the history of Anderson acceleration.
 
     Args:
         grid: cells of these flows.
-        index: of each among all flows.
-        attempt: index of its settings.
+        index: index of each flow among all flows.
+        attempt: index of the flow's settings.
         step: number of steps with these settings.
-        total_steps: with all settings.
+        total_steps: number of steps with all settings.
         outside: far-field state.
         state: current state.
         flux: its residual.
         scale: norm of the first residual.
-        residual: norm of `flux`, relative to `scale`.
+        residual: norm of `flux` over `scale`.
         state_changes: flattened differences of successive states.
         update_changes: flattened differences of successive updates.
         last_state: state of the last step.
@@ -191,7 +195,7 @@ def _start(
     attempt: Int64[Tensor, "b"],
     total_steps: Float64[Tensor, "b"],
 ) -> MarchState:
-    """The flows at `index`, before their first step with the settings of `attempt`."""
+    """Flows at `index` before the first step with the settings of `attempt`."""
     grid, outside = _select(grid, index), outside[index]
     flux = residual(grid, outside, outside)
     history = outside.new_zeros(len(index), HISTORY, outside.flatten(1).shape[1])
@@ -220,7 +224,7 @@ def _take_steps(batch: MarchState) -> MarchState:
 
 
 def _factorise_step(batch: MarchState, courant: Float64[Tensor, "B"]) -> Factors:
-    """The matrix of an implicit step of the first-order scheme with these Courant numbers."""
+    """Factorise the matrix of an implicit step of the first-order scheme."""
     blocks = residual_jacobian(batch.grid, batch.state, batch.outside)
     inertia = wave_speeds(batch.grid, batch.state)[..., None, None] * conserved_jacobian(batch.state)
     blocks = blocks._replace(own=blocks.own + inertia / courant[:, None, None, None, None])
@@ -229,7 +233,7 @@ def _factorise_step(batch: MarchState, courant: Float64[Tensor, "B"]) -> Factors
 
 
 def _remember(batch: MarchState, update: State) -> MarchState:
-    """Write the last step into the history."""
+    """Store the last step in the history."""
     rows, slot = torch.arange(len(update), device=update.device), batch.step % HISTORY
     has_last = (batch.step > 0)[:, None]
     batch.state_changes[rows, slot] = (batch.state - batch.last_state).flatten(1)
@@ -238,7 +242,7 @@ def _remember(batch: MarchState, update: State) -> MarchState:
 
 
 def _anderson_step(batch: MarchState, update: State) -> State:
-    """Anderson acceleration: the step to the solution of the linear model through the history."""
+    """Anderson-accelerated step: to the solution of the linear model fitted to the history."""
     flat, size = update.flatten(1)[..., None], batch.update_changes.norm(dim=2, keepdim=True) + TINY
     updates, states = batch.update_changes / size, batch.state_changes / size
     ridge = RIDGE * torch.eye(HISTORY, dtype=updates.dtype, device=updates.device)
@@ -247,7 +251,7 @@ def _anderson_step(batch: MarchState, update: State) -> State:
 
 
 def _advance(batch: MarchState, update: State, largest: Float64[Tensor, "B"]) -> MarchState:
-    """Add an update, shortened where density or pressure would change too much; converged flows stay."""
+    """Add the update, scaled down if density or pressure would change too much; keep converged flows."""
     change = (update[:, ::3] / batch.state[:, ::3]).flatten(1).abs().amax(dim=1)
     share = (largest / change).clamp(max=1)
     active = batch.residual > TOLERANCE
@@ -270,7 +274,7 @@ def _norm(flux: State) -> Float64[Tensor, "B"]:
 
 
 def _select(grid: Grid, index: Int64[Tensor, "b"]) -> Grid:
-    """The grids of the flows at `index`."""
+    """Grids of the flows at `index`."""
     along, across = (InnerFaces(*(part[index] for part in faces)) for faces in (grid.along, grid.across))
     ends = (grid.ends[0][index], grid.ends[1][index])
     return Grid(grid.cut, grid.volume[index], along, across, grid.wall[index], grid.far[index], ends)
@@ -286,14 +290,14 @@ def _require_input(nodes: Unchecked, outside: Unchecked, cut: int) -> None:
     expected = (len(nodes), 4, *nodes.shape[1:3])
     if tuple(outside.shape) != expected or not (outside[:, ::3] > 0).all() or not outside.isfinite().all():
         raise UserError(
-            f"expected density, velocity and pressure {expected}, finite and the first and last above zero, "
+            f"expected finite density, velocity and pressure {expected}, density and pressure above zero, "
             f"got {tuple(outside.shape)}"
         )
     require_grid(nodes.double(), cut)
 
 
 def crosses_itself(line: Float64[Tensor, "n 2"]) -> Bool[Tensor, ""]:
-    """Whether two segments of a line cross: the ends of each lie on both sides of the other."""
+    """Whether two segments of a line cross: each separates the ends of the other."""
     start, direction = line[:-1], line.diff(dim=0)
     to_ends = line[None] - start[:, None]  # from the start of each segment
     side = (direction[:, None, 0] * to_ends[..., 1] - direction[:, None, 1] * to_ends[..., 0]).sign()
@@ -302,20 +306,20 @@ def crosses_itself(line: Float64[Tensor, "n 2"]) -> Bool[Tensor, ""]:
 
 
 def require_grid(nodes: Nodes, cut: int) -> None:
-    """Refuse grids with inverted quads, a wall that crosses itself, or pairs at two different points."""
+    """Raise for inverted quads, a wall that crosses itself, or pairs of nodes at different points."""
     finite = nodes.isfinite().flatten(1).all(dim=1)
     first = max(cut - 1, 0)
     crossed = torch.stack([crosses_itself(line) for line in nodes[:, first : nodes.shape[1] - first, 0]])
     folded = (quad_areas(nodes) <= 0).flatten(1).any(dim=1)
-    apart = (nodes[:, :cut, 0] != nodes[:, nodes.shape[1] - cut :, 0].flip(1)).flatten(1).any(dim=1)
+    unequal = (nodes[:, :cut, 0] != nodes[:, nodes.shape[1] - cut :, 0].flip(1)).flatten(1).any(dim=1)
     for wrong, message in (
         (~finite, "expected finite nodes, got NaN or infinity"),
         (
             folded,
-            "the grid folds over itself: each quad needs an area, and its rows to the right of its lines",
+            "the grid folds over itself; expected quads of positive area, J axis to the right of the I axis",
         ),
-        (crossed, "the wall crosses itself: a grid around such a body covers some points twice"),
-        (apart, f"the first and last {cut} nodes of the first line are not the same points"),
+        (crossed, "the wall crosses itself; expected a body whose outline has no crossing"),
+        (unequal, f"the first and last {cut} nodes of the first line are not the same points"),
     ):
         if wrong.any():
             raise SampleError(int(wrong.nonzero()[0]), message)

@@ -1,7 +1,7 @@
-"""Taylor–Hood elements on structured grids: linearised steady Navier–Stokes, many grids at once.
+"""Taylor–Hood elements on structured grids: linearised steady Navier–Stokes, in batches.
 
 Axes: B samples, P × Q elements along and across, n × m nodes (2P + 1, 2Q + 1), k × l corners (P + 1, Q + 1),
-q points of quadrature in an element.
+q quadrature points in an element.
 """
 
 from functools import cache
@@ -21,18 +21,20 @@ PerElement = Float64[Tensor, "B P Q ..."]
 
 
 class Flow(NamedTuple):
+    """Velocity at the nodes and pressure at the corners."""
+
     velocity: Nodes
     pressure: Corners
 
 
 class ShapeFunctions(NamedTuple):
-    """Shape functions of the reference element at its points of quadrature.
+    """Shape functions of the reference element at its quadrature points.
 
     Args:
-        phi: φ, quadratic.
-        slope: ∂φ along the element and across it.
+        phi: φ, biquadratic.
+        slope: derivatives of φ along and across the element.
         psi: ψ, bilinear.
-        weight: of each point.
+        weight: quadrature weights.
     """
 
     phi: Float64[Tensor, "q 9"]
@@ -42,14 +44,14 @@ class ShapeFunctions(NamedTuple):
 
 
 class Mesh(NamedTuple):
-    """Geometry of the elements: ∇φ and the area of each point of quadrature."""
+    """Geometry of the elements: ∇φ and the area weight at each quadrature point."""
 
     gradient: Float64[Tensor, "B P Q q 9 2"]
     area: Float64[Tensor, "B P Q q"]
 
 
 def newton_step(mesh: Mesh, flow: Flow, *, viscosity: float, force: Nodes) -> Flow:
-    """The flow that solves the equations linearised about `flow`."""
+    """One Newton step: solve the equations linearised about `flow`."""
     change = solve_by_dissection(element_systems(mesh, flow, viscosity, force))
     velocity, pressure = change[..., :18].unflatten(-1, (9, 2)), change[..., 18:, None]
     return Flow(
@@ -102,7 +104,7 @@ def _flat_points(field: PerElement) -> PerElement:
 
 
 def _fix_velocities(systems: Float64[Tensor, "B P Q 22 23"]) -> Float64[Tensor, "B P Q 22 23"]:
-    """Replace rows and columns of fixed velocities by those of the identity, in place."""
+    """Replace rows and columns of fixed velocities by rows and columns of the identity, in place."""
     fixed = _fixed_unknowns(systems.shape[1], systems.shape[2], systems.device)
     systems.masked_fill_(fixed[..., None], 0)
     systems[..., :-1].masked_fill_(fixed[..., None, :], 0)
@@ -120,7 +122,7 @@ def _fixed_unknowns(along: int, across: int, device: torch.device) -> Bool[Tenso
 
 
 def build_mesh(nodes: Nodes) -> Mesh:
-    """Isoparametric elements. A grid that folds over is an error."""
+    """Isoparametric elements; raises if the grid folds over itself."""
     shapes = shape_functions(nodes.device)
     along, across = _tangents(nodes, shapes)
     area = cross(along, across)
@@ -130,12 +132,12 @@ def build_mesh(nodes: Nodes) -> Mesh:
 
 
 def require_unfolded(nodes: Nodes) -> None:
-    """Refuse elements that fold over at a node, which the points of quadrature do not show."""
+    """Raise if an element folds over at a node, which quadrature points may miss."""
     _require_positive(cross(*_tangents(nodes, shape_functions(nodes.device, at_nodes=True))))
 
 
 def _tangents(nodes: Nodes, shapes: ShapeFunctions) -> tuple[PerElement, ...]:
-    """∂x/∂ξ along the channel and across it."""
+    """∂x/∂ξ along and across the channel."""
     return (_at_element_nodes(nodes).mT[..., None, :, :] @ shapes.slope).unbind(-1)
 
 
@@ -143,7 +145,7 @@ def _require_positive(area: Float64[Tensor, "B P Q q"]) -> None:
     if not (area > 0).all():
         first = int((~(area > 0).flatten(1).all(dim=1)).nonzero()[0])
         raise SampleError(
-            first, "the grid folds over itself: expected nodes that run along the channel, then to its left"
+            first, "the grid folds over itself: expected nodes along the channel, then from right to left"
         )
 
 
@@ -153,8 +155,7 @@ def cross(a: Float64[Tensor, "*S 2"], b: Float64[Tensor, "*S 2"]) -> Float64[Ten
 
 @cache
 def shape_functions(device: torch.device, *, at_nodes: bool = False) -> ShapeFunctions:
-    """At 4 × 4 Gauss points, which integrate u·∇u exactly on parallelograms; or at the nodes, with Simpson's
-    weights."""
+    """Shape functions at 4 × 4 Gauss points, exact for u·∇u on parallelograms; or at the nodes."""
     x, weight = np.polynomial.legendre.leggauss(4)
     x, weight = (x + 1) / 2, weight / 2
     if at_nodes:
@@ -183,10 +184,10 @@ def _at_corners(field: Corners) -> Float64[Tensor, "B P Q 4"]:
 def _to_grid(
     values: Float64[Tensor, "B P Q i c"], offsets: tuple[tuple[int, int], ...], step: int
 ) -> Float64[Tensor, "B n m c"]:
-    """The field on a grid with `step` intervals per element, from the values of the elements.
+    """Field on a grid with `step` intervals per element from the values of the elements.
 
     Args:
-        values: of each element.
+        values: values of each element.
         offsets: positions of the values in an element, in half elements.
         step: grid intervals per element.
     """

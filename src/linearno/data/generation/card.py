@@ -1,4 +1,4 @@
-"""The arrays of a data set folder, and `card.json`, which describes them."""
+"""Arrays of a data set folder, and the file `card.json` that describes them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,29 +18,31 @@ FORMAT = 1
 
 
 class ArrayFile(Config):
+    """Shape, dtype and hash of a file."""
+
     shape: tuple[int, ...]
     dtype: str
     sha256: str
 
 
 class Card(Config):
-    """Description of a generated set. It is written last: a folder with a card is complete.
+    """Description of a generated set, written last: a folder with a card is complete.
 
     Args:
         format: version of this file's format.
-        name: of the benchmark.
-        equation: what was solved.
-        solver: how it was solved.
-        units: of each field.
-        seed: of the random samples.
-        resolution: of the solver.
+        name: name of the benchmark.
+        equation: solved equation.
+        solver: numerical method.
+        units: unit of each field.
+        seed: seed of the random samples.
+        resolution: resolution of the solver.
         sizes: number of samples of each split.
-        scheme: of a solver with several.
-        device: that solved; another device gives the same numbers to rounding only.
+        scheme: scheme of a solver with several schemes.
+        device: device of the solver; results on other devices differ by rounding.
         files: shape, dtype and hash of each file.
-        rounding: largest error of each file that was rounded by `linearno data pack`.
-        versions: of Python and the packages that can change a number.
-        commit: of this package.
+        rounding: largest error of each file rounded by `linearno data pack`.
+        versions: versions of Python and packages that affect the results.
+        commit: commit of this package.
     """
 
     format: int = FORMAT
@@ -63,19 +65,19 @@ def array_name(split: str, field: str) -> str:
     return f"{split}_{field}.npy"
 
 
-def write_card(root: Path, names: Iterable[str], facts: dict[str, Any]) -> Card:
+def write_card(root: Path, names: Iterable[str], fields: dict[str, Any]) -> Card:
     """Hash the arrays called `names` and write `card.json`.
 
     Args:
         root: folder of the arrays.
-        names: their file names.
-        facts: the other fields of the card; versions and commit are those of this machine by default.
+        names: names of the files.
+        fields: other fields of the card; versions and commit default to those of this machine.
     """
     files = {}
     for name in names:
         array = open_array(root / name, how="generate the set again")
         files[name] = {"shape": array.shape, "dtype": str(array.dtype), "sha256": sha256(root / name)}
-    card = Card.make({"versions": versions(), "commit": commit(), **facts, "files": files})
+    card = Card.make({"versions": versions(), "commit": commit(), **fields, "files": files})
     write_json(root / CARD, card.model_dump(mode="json"))
     return card
 
@@ -92,7 +94,7 @@ def read_card(root: Path, *, how: str) -> Card:
 
 
 def read_card_for(root: Path, name: str, *, how: str) -> Card:
-    """The card in `root`, which must be that of the benchmark `name`."""
+    """Read the card in `root`; raise unless it belongs to the benchmark `name`."""
     card = read_card(root, how=how)
     if card.name != name:
         raise UserError(f"{root} holds the set {card.name}, not {name}; give the folder of {name}")
@@ -100,18 +102,18 @@ def read_card_for(root: Path, name: str, *, how: str) -> Card:
 
 
 def verify_hashes(root: Path, *, how: str) -> None:
-    """Refuse a set with a file whose hash differs from the card."""
-    for name, facts in read_card(root, how=how).files.items():
-        _require_hash(root / name, facts, how=how)
+    """Raise if the hash of a file differs from the card."""
+    for name, fields in read_card(root, how=how).files.items():
+        _require_hash(root / name, fields, how=how)
 
 
-def _require_hash(path: Path, facts: ArrayFile, *, how: str) -> None:
-    if sha256(require(path, how=how)) != facts.sha256:
+def _require_hash(path: Path, fields: ArrayFile, *, how: str) -> None:
+    if sha256(require(path, how=how)) != fields.sha256:
         raise UserError(f"{path} is not the file that was made: its sha256 differs from the card; {how}")
 
 
 def open_array(path: Path, *, how: str) -> ndarray:
-    """The array of a `.npy` file, memory-mapped; its header and length are checked."""
+    """Open a `.npy` file memory-mapped; raise if its header or length is wrong."""
     try:
         array = np.lib.format.open_memmap(require(path, how=how), mode="r")
     except (ValueError, OSError, EOFError):
@@ -122,30 +124,30 @@ def open_array(path: Path, *, how: str) -> ndarray:
 
 
 def require_finite(values: ndarray, where: str, *, how: str, first: int = 0) -> None:
-    """Refuse NaN and infinity; the error names the first such sample (axis 0), counted from `first`."""
+    """Raise for NaN and infinity; the message has the sample (axis 0), counted from `first`."""
     for index, sample in enumerate(values, start=first):
         if not np.isfinite(sample).all():
             raise UserError(f"{where}: sample {index} has NaN or infinite values; {how}")
 
 
 def card_problems(root: Path, name: str, *, how: str) -> list[str]:
-    """Differences between a folder and its card, which must be that of `name`: one line per file."""
+    """Differences between a folder and its card for the benchmark `name`, one line per file."""
     try:
         card = read_card_for(root, name, how=how)
     except UserError as error:
         return [str(error)]
-    found = (_file_problem(root / file, facts, how) for file, facts in card.files.items())
+    found = (_file_problem(root / file, fields, how) for file, fields in card.files.items())
     return [line for line in found if line]
 
 
-def _file_problem(path: Path, facts: ArrayFile, how: str) -> str | None:
+def _file_problem(path: Path, fields: ArrayFile, how: str) -> str | None:
     try:
         array = open_array(path, how=how)
-        if (array.shape, str(array.dtype)) != (facts.shape, facts.dtype):
-            card = f"{facts.dtype} {facts.shape}"
+        if (array.shape, str(array.dtype)) != (fields.shape, fields.dtype):
+            card = f"{fields.dtype} {fields.shape}"
             return f"{path} holds {array.dtype} {array.shape} but its card says {card}; {how}"
         require_finite(array, str(path), how=how)
-        _require_hash(path, facts, how=how)
+        _require_hash(path, fields, how=how)
     except UserError as error:
         return str(error)
     return None

@@ -1,4 +1,4 @@
-"""Generate a data set with a solver: resumable, by processes on a CPU and in batches on a GPU."""
+"""Generate a data set with a solver, resumable, with processes on a CPU or batches on a GPU."""
 
 import os
 import shutil
@@ -27,25 +27,29 @@ from linearno.data.generation.plan import (
     Progress,
     read_progress_record,
     require_same,
-    require_same_law,
+    require_same_equations,
 )
 from linearno.data.generation.workers import process_map
 
-RECORD_SECONDS = 1.0  # between two records of progress
+RECORD_SECONDS = 1.0  # between writes of the progress record
 Fields = dict[str, ndarray]
 Make = Callable[[np.random.Generator, int], Fields]
 MakeBatch = Callable[..., Fields]
-Arrays = dict[Path, tuple[int, ...]]  # the files of a set and their shapes
+Arrays = dict[Path, tuple[int, ...]]  # files of a set and their shapes
 
 
 def one_sample(resolution: int, device: torch.device, *, scheme: str | None = None) -> int:
+    """Batch size of solvers that solve one sample at a time."""
     return 1
 
 
 def batch_that_fits(device: torch.device, sample_bytes: int, *, most: int = 128) -> int:
-    """Number of samples to solve at once, a power of two up to `most`.
+    """Batch size: 1 on a CPU because of its caches; on a GPU a power of two that fits half the free memory.
 
-    One on a CPU, whose caches hold no more; on a GPU as many as fit half of its free memory.
+    Args:
+        device: device that solves.
+        sample_bytes: memory of the solver per sample.
+        most: largest batch size.
     """
     if device.type == "cpu":
         return 1
@@ -55,15 +59,15 @@ def batch_that_fits(device: torch.device, sample_bytes: int, *, most: int = 128)
 
 @dataclass(frozen=True)
 class DataGenerator:
-    """The files of a benchmark from its solver; an instance is the `generate` of a `Benchmark`.
+    """Generates the files of a benchmark with its solver; an instance is `Benchmark.generate`.
 
-    Each sample has its own random generator, so it depends neither on the size of the set nor on other
-    samples. Functions must be those of a module: worker processes import them.
+    Each sample has its own random generator, so that it depends neither on the size of the set nor on
+    other samples. Functions must be defined in a module, because worker processes import them.
 
     Args:
-        name: of the benchmark.
-        equation: what is solved, for the card.
-        solver: how it is solved, for the card. A set of another equation or solver is not resumed.
+        name: name of the benchmark.
+        equation: solved equation, for the card.
+        solver: numerical method, for the card. Sets with another equation or solver are not resumed.
         units: unit of each field.
         shapes: resolution → shape of each field of a sample; raises UserError for a wrong resolution.
         make: (generator, resolution) → fields of one sample, for solvers that run on the CPU only.
@@ -97,9 +101,8 @@ class DataGenerator:
     ) -> None:
         """Write `{split}_{field}.npy` and a card to `root`, or resume an interrupted call: see `Generate`.
 
-        Arrays are filled as `.npy.part` and renamed when they are complete. A call that is stopped before the
-        first sample leaves no file. A script that calls this needs `if __name__ == "__main__":`, for worker
-        processes import it.
+        Arrays are written as `.npy.part` and renamed when complete. A call that is stopped before the first
+        sample leaves no file. Scripts need `if __name__ == "__main__":`, as worker processes import them.
         """
         if workers < 1:
             raise UserError(f"workers={workers}: expected at least 1")
@@ -123,14 +126,14 @@ class DataGenerator:
                 return require_same(root, self.name, start)
             progress = _resume(root, start, arrays) if (root / PROGRESS).exists() else None
             with _removed_if_empty(root, arrays):
-                progress = progress or _begin(root, start, arrays)
+                progress = progress or _reserve_arrays(root, start, arrays)
                 if progress.done:
                     tick(progress.done)
-                _count(root, progress, self._solve(root, progress, chosen_device, workers), tick)
+                _record_progress(root, progress, self._solve(root, progress, chosen_device, workers), tick)
             self._finish(root, start, list(arrays))
 
     def device(self, name: str) -> torch.device:
-        """The device called `name`; `auto` is the CPU for a solver that runs nowhere else."""
+        """The device called `name`; `auto` is the CPU for solvers that run only there."""
         device = resolve_device("cpu" if name == "auto" and self.make_batch is None else name)
         if device.type != "cpu" and self.make_batch is None:
             raise UserError(f"the solver of {self.name} runs on the CPU only; use --device cpu or auto")
@@ -149,7 +152,7 @@ class DataGenerator:
     def _solve(
         self, root: Path, progress: Progress, device: torch.device, workers: int
     ) -> Generator[int, None, None]:
-        """Solve the remaining samples in batches; the number of samples of each batch as it is finished."""
+        """Solve the remaining samples in batches; yield the number of samples of each finished batch."""
         plan, jobs = progress.plan, progress.plan.jobs[progress.done :]
         scheme = {"scheme": plan.scheme} if plan.scheme else {}
         make: MakeBatch
@@ -159,35 +162,35 @@ class DataGenerator:
             assert self.make, f"{self.name} has neither make nor make_batch"
             make = partial(_make_one, self.make)
         size, on_cpu = self.batch_size(plan.resolution, device, **scheme), device.type == "cpu"
-        if on_cpu:  # every worker gets a share of a small set
+        if on_cpu:  # distribute small sets over all workers
             size = max(1, min(size, ceil(len(jobs) / workers)))
         batches = [jobs[i : i + size] for i in range(0, len(jobs), size)]
         solve = partial(_solve_batch, make, root, plan, device)
         return process_map(solve, batches, workers) if on_cpu else (solve(batch) for batch in batches)
 
     def _finish(self, root: Path, start: Progress, arrays: Sequence[Path]) -> None:
-        """Rename the arrays, write the card, remove the record: each step can be repeated after a stop."""
+        """Rename the arrays, write the card, remove the record; each step can be repeated after a stop."""
         for path in arrays:
             if _part(path).exists():
                 os.replace(_part(path), path)
         facts = {"name": self.name, "units": dict(self.units), **start.plan.model_dump()}
-        law = start.model_dump(include={"equation", "solver", "device"})
-        write_card(root, [path.name for path in arrays], facts | law)
+        equations = start.model_dump(include={"equation", "solver", "device"})
+        write_card(root, [path.name for path in arrays], facts | equations)
         (root / PROGRESS).unlink(missing_ok=True)
 
 
 class _Unsolvable(UserError):
-    """A sample that fails in every attempt, because its random numbers follow from the seed."""
+    """Error of a sample that fails in every attempt, because the seed determines its random numbers."""
 
 
 def card_device(device: torch.device) -> str:
-    """The device as the card names it. The number of threads does not change a set."""
+    """Name of the device on the card; the number of threads does not affect a set."""
     return "cpu" if device.type == "cpu" else device_name(device)
 
 
 @contextmanager
 def _locked_folder(root: Path) -> Iterator[None]:
-    """Create and lock `root`; after an error, remove the folders that were created and are empty."""
+    """Create and lock `root`; after an error, remove created folders that are empty."""
     new = [path for path in (root, *root.parents) if not os.path.exists(path)]
     with folder_lock(writable_folder(root)):
         try:
@@ -199,8 +202,8 @@ def _locked_folder(root: Path) -> Iterator[None]:
             raise
 
 
-def _begin(root: Path, start: Progress, arrays: Arrays) -> Progress:
-    """Reserve the arrays on disk and write the first record."""
+def _reserve_arrays(root: Path, start: Progress, arrays: Arrays) -> Progress:
+    """Reserve the arrays on disk and write the first progress record."""
     existing = [path for path in arrays if path.exists()]
     if existing:
         raise UserError(f"{existing[0]} exists but no {CARD} describes it; move it or choose another folder")
@@ -217,24 +220,24 @@ def _begin(root: Path, start: Progress, arrays: Arrays) -> Progress:
 
 
 def _resume(root: Path, start: Progress, arrays: Arrays) -> Progress:
-    """The record of an earlier call, which must have begun in the same way."""
+    """Progress of an earlier call; raise if its plan, equation, solver or device differs."""
     progress = read_progress_record(root)
     if progress.plan != start.plan:
-        raise UserError(f"{root} was begun with {progress.plan}; continue with these or remove the folder")
-    require_same_law(root, progress, start)
+        raise UserError(f"{root} was started with {progress.plan}; continue with these or remove the folder")
+    require_same_equations(root, progress, start)
     if progress.device != start.device:
         raise UserError(
-            f"{root} was begun on {progress.device}, and this is {start.device}: their numbers agree to "
-            "rounding only; continue on that device (--device) or remove the folder"
+            f"{root} was started on {progress.device}, and this is {start.device}: results differ by "
+            "rounding; continue on that device (--device) or remove the folder"
         )
     if not all(_part(path).exists() or path.exists() for path in arrays):
-        raise UserError(f"{root} has lost files of an unfinished set; remove the folder and begin again")
+        raise UserError(f"{root} has lost files of an unfinished set; remove the folder and start again")
     return progress
 
 
 @contextmanager
 def _removed_if_empty(root: Path, arrays: Arrays) -> Iterator[None]:
-    """After an error, remove reserved arrays that hold no sample yet."""
+    """After an error, remove reserved arrays without samples."""
     try:
         yield
     except BaseException as error:
@@ -254,7 +257,7 @@ def _part(path: Path) -> Path:
 
 
 def _reserve(path: Path, shape: tuple[int, ...]) -> None:
-    """Write an empty array and allocate its blocks, so that a full disk is an error now and not later."""
+    """Write an empty array and allocate its disk space, so that a full disk raises now."""
     try:
         np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape).flush()
         if hasattr(os, "posix_fallocate"):
@@ -264,10 +267,10 @@ def _reserve(path: Path, shape: tuple[int, ...]) -> None:
         raise UserError(f"cannot reserve {path}: {error.strerror}; choose another folder") from None
 
 
-def _count(
+def _record_progress(
     root: Path, progress: Progress, finished: Generator[int, None, None], tick: Callable[[int], None]
 ) -> None:
-    """Report and record finished batches; a recorded sample is on the disk."""
+    """Report finished batches and write progress records, after syncing the samples to disk."""
 
     def record() -> None:
         for path in root.glob("*.npy.part"):
@@ -299,28 +302,30 @@ def _make_one(
 
 
 def _solve_batch(make: MakeBatch, root: Path, plan: Plan, device: torch.device, batch: list[Job]) -> int:
-    """Solve some samples and write them to their arrays; the number of samples."""
+    """Solve a batch of samples, write them to their arrays and return their number."""
     rngs = [numpy_generator(plan.seed, SPLITS.index(split), index) for split, index in batch]
     try:
         fields = make(rngs, plan.resolution, device)
     except SampleError as error:
-        raise _Unsolvable(f"{_describe([batch[error.index]])}: {error.message}") from None
+        raise _Unsolvable(f"{_name_samples([batch[error.index]])}: {error.message}") from None
     except UserError as error:
-        raise _Unsolvable(f"{_describe(batch)}: {error}") from None
+        raise _Unsolvable(f"{_name_samples(batch)}: {error}") from None
     except torch.OutOfMemoryError:
         raise UserError(
-            f"{_describe(batch)}: {device_name(device)} has too little memory to solve {len(batch)} at once; "
-            "wait until other programs free it, or use --device cpu"
+            f"{_name_samples(batch)}: {device_name(device)} has too little memory for a batch of "
+            f"{len(batch)}; wait until other programs free it, or use --device cpu"
         ) from None
     for name, stack in fields.items():
         for job, values in zip(batch, stack, strict=True):
             if not np.isfinite(values).all():
-                raise _Unsolvable(f"{_describe([job])}: the solver gave NaN or infinite values for {name}")
+                raise _Unsolvable(
+                    f"{_name_samples([job])}: the solver gave NaN or infinite values for {name}"
+                )
             array = np.lib.format.open_memmap(_part(root / array_name(job[0], name)), mode="r+")
             array[job[1]] = values
     return len(batch)
 
 
-def _describe(batch: Sequence[Job]) -> str:
+def _name_samples(batch: Sequence[Job]) -> str:
     names = [f"{split} sample {index}" for split, index in batch]
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"

@@ -1,4 +1,4 @@
-"""The plan of a generated set, and the record of how much of it is done."""
+"""Plan of a generated set, and the record of its progress."""
 
 from pathlib import Path
 from typing import Literal
@@ -14,17 +14,17 @@ PROGRESS = "progress.json"
 Split = Literal["train", "test", "val"]
 SPLITS: tuple[Split, ...] = ("train", "test", "val")  # the index is part of the key of a random stream
 Job = tuple[Split, int]  # a sample: its split and its index in the split
-HOW = "remove the folder and generate again"
+REGENERATE_HINT = "remove the folder and generate again"
 
 
 class Plan(Config):
-    """What to generate. The same plan gives the same bytes; a larger one begins with the same samples.
+    """Settings of a generated set. Equal plans give equal bytes; larger sizes start with the same samples.
 
     Args:
-        seed: of all random streams.
-        resolution: of the solver.
+        seed: seed of all random streams.
+        resolution: resolution of the solver.
         sizes: number of samples of each split.
-        scheme: of the solver; its default if None.
+        scheme: scheme of the solver; its default if None.
     """
 
     seed: NonNegativeInt
@@ -39,19 +39,19 @@ class Plan(Config):
 
     @property
     def jobs(self) -> list[Job]:
-        """All samples, in the order in which they are solved."""
+        """All samples in the order of solution."""
         return [(split, i) for split in SPLITS if split in self.sizes for i in range(self.sizes[split])]
 
 
 class Progress(Config):
-    """The record of an unfinished folder: the first `done` jobs of the plan are on disk.
+    """Record of an unfinished set: the first `done` jobs of the plan are on disk.
 
     Args:
-        plan: of the whole set.
+        plan: plan of the complete set.
         done: number of finished samples.
-        device: that solved them, as `card_device` names it.
-        equation: of the generator; None in records of older versions, which cannot be resumed.
-        solver: of the generator.
+        device: name of the device that solved them, from `card_device`.
+        equation: equation of the generator; None in records of older versions, which cannot be resumed.
+        solver: numerical method of the generator.
     """
 
     plan: Plan
@@ -65,49 +65,48 @@ def read_progress(root: Path) -> Progress | None:
     """Plan and progress of the set in `root`, finished or not; None if there is none."""
     try:
         if (root / CARD).exists():
-            card = read_card(root, how=HOW)
+            card = read_card(root, how=REGENERATE_HINT)
             plan = _plan_of(card)
-            law = {"equation": card.equation, "solver": card.solver}
-            return Progress(plan=plan, done=len(plan.jobs), device=card.device, **law)
+            equations = {"equation": card.equation, "solver": card.solver}
+            return Progress(plan=plan, done=len(plan.jobs), device=card.device, **equations)
         return read_progress_record(root) if (root / PROGRESS).exists() else None
     except OSError as error:
         raise UserError(f"cannot read {root}: {error.strerror}; choose another folder") from None
 
 
 def read_progress_record(root: Path) -> Progress:
-    """The record of an unfinished set."""
+    """Read the progress record of an unfinished set."""
     try:
-        return Progress.make(read_json(root / PROGRESS, how=HOW))
+        return Progress.make(read_json(root / PROGRESS, how=REGENERATE_HINT))
     except UserError as error:
-        raise UserError(f"{root / PROGRESS} cannot be read ({error}); {HOW}") from None
+        raise UserError(f"{root / PROGRESS} cannot be read ({error}); {REGENERATE_HINT}") from None
 
 
 def describe_unfinished(root: Path) -> str | None:
-    """A clause about an interrupted generation in `root`; None if there is none."""
+    """Describe an interrupted generation in `root`; None if there is none."""
     if (root / CARD).exists() or (progress := read_progress(root)) is None:
         return None
     return f"its generation stopped after {progress.done} of {len(progress.plan.jobs)} samples"
 
 
 def require_same(root: Path, name: str, start: Progress) -> None:
-    """Refuse the finished set in `root` if it is another one than `start` would begin."""
-    card = read_card(root, how=HOW)
+    """Raise if the finished set in `root` differs from the set of `start`."""
+    card = read_card(root, how=REGENERATE_HINT)
     plan = _plan_of(card)
     if (card.name, plan) != (name, start.plan):
         raise UserError(f"{root} holds another set ({card.name}: {plan}); remove it or choose another folder")
-    require_same_law(root, card, start)
+    require_same_equations(root, card, start)
     missing = [name for name in card.files if not (root / name).exists()]
     if missing:
-        raise UserError(f"{root} has a card but not {missing[0]}; {HOW}")
+        raise UserError(f"{root} has a card but not {missing[0]}; {REGENERATE_HINT}")
     (root / PROGRESS).unlink(missing_ok=True)
 
 
-def require_same_law(root: Path, existing: Card | Progress, start: Progress) -> None:
-    """Refuse a set that a version with another equation or solver made or began."""
+def require_same_equations(root: Path, existing: Card | Progress, start: Progress) -> None:
+    """Raise if a set was generated with another equation or solver."""
     if (existing.equation, existing.solver) != (start.equation, start.solver):
         raise UserError(
-            f"{root} was made by another law or solver than those of this version; remove the folder, or "
-            "choose another --out"
+            f"{root} was generated with another equation or solver; remove it, or choose another --out"
         )
 
 

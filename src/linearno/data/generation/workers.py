@@ -1,4 +1,4 @@
-"""Map a function over jobs in worker processes, each on one thread; results come in order."""
+"""Map a function over jobs in single-threaded worker processes, with results in order."""
 
 import multiprocessing
 import os
@@ -18,25 +18,25 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-# PYTHONSAFEPATH: a child starts as `python -c`, which would import a numpy.py in the working directory. After
-# its start it gets sys.path of this process, so modules next to a user's script are still found.
+# PYTHONSAFEPATH: without it, `python -c` of a child would import a numpy.py in the working directory. The
+# child receives sys.path of this process after its start, so that modules next to a user's script are found.
 CHILD_ENVIRONMENT = dict.fromkeys((*THREADS, "PYTHONSAFEPATH"), "1")
 
 
 def process_map(work: Callable[[J], R], jobs: Sequence[J], workers: int) -> Generator[R, None, None]:
     """Yield work(job) for each job, in order; processes work a few jobs ahead of the consumer.
 
-    Closing the iterator, or an error such as Ctrl-C, terminates the workers at once. Results must be small: a
-    large one that is cut off in the pipe would block the shutdown.
+    Closing the iterator, or an error such as Ctrl-C, terminates the workers immediately. Results must be
+    small, because a large result that is truncated in the pipe would block the shutdown.
 
     Args:
-        work: a function of a module, or a `functools.partial` of one.
+        work: function defined in a module, or a `functools.partial` of one.
         jobs: arguments of `work`.
         workers: number of processes.
     """
     if not jobs:
         return
-    with _child_environment():  # the pool's locks start multiprocessing's resource tracker, a Python process
+    with _child_environment():  # creating the pool starts multiprocessing's resource tracker
         pool = ProcessPoolExecutor(
             min(workers, len(jobs)), multiprocessing.get_context("spawn"), _end_with_parent
         )
@@ -55,7 +55,7 @@ def process_map(work: Callable[[J], R], jobs: Sequence[J], workers: int) -> Gene
                 child.terminate()
         if isinstance(error, BrokenProcessPool):
             raise UserError(
-                "a worker process was ended from outside (out of memory?); finished samples are kept: "
+                "a worker process was killed (out of memory?); finished samples are kept: "
                 "run the same command again, with fewer workers"
             ) from None
         raise
@@ -64,7 +64,7 @@ def process_map(work: Callable[[J], R], jobs: Sequence[J], workers: int) -> Gene
 
 
 def _end_with_parent() -> None:
-    """Initialise a worker: it exits as soon as its parent is gone, even if that was killed."""
+    """Initialise a worker so that it exits when its parent has ended, even if killed."""
     parent = multiprocessing.parent_process()
 
     def exit_after_parent() -> None:
@@ -77,8 +77,11 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _child_environment() -> Iterator[None]:
-    """Processes that start inside use one thread, so that bytes do not depend on the number of cores, and
-    ignore SIGINT, which a terminal sends to all processes: the parent terminates them."""
+    """Make processes started in this context use one thread and ignore SIGINT.
+
+    One thread makes results independent of the number of cores. A terminal sends SIGINT to all processes; the
+    parent terminates the workers.
+    """
     before = {name: os.environ.get(name) for name in CHILD_ENVIRONMENT}
     os.environ.update(CHILD_ENVIRONMENT)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if os.name == "posix" else None

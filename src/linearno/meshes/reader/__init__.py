@@ -1,6 +1,6 @@
-"""What runs in the reader process: mesh files to plain arrays, and back.
+"""Modules of the reader process: convert mesh files to plain arrays and back.
 
-Readers written in C may crash, hang or ask for all memory when a file is damaged; here that ends the reader
-process and no other. These modules import NumPy and `linearno.core.errors`, PyVista where a file needs it,
-and never PyTorch: the process starts in a fraction of a second.
+Readers written in C may crash, hang or exhaust memory on damaged files, which then only ends the reader
+process. These modules import NumPy and `linearno.core.errors`, PyVista only if a file needs it, and never
+PyTorch, so that the process starts in a fraction of a second.
 """

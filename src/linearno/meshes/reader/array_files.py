@@ -1,9 +1,9 @@
-"""Files of plain arrays: `.npz`, `.h5` and `.csv`, one case each. No pickle, no links to other files.
+"""Read and write files of plain arrays: `.npz`, `.h5` and `.csv`, one case each; no pickles or links.
 
 points (N, 2 or 3), also called coords, or columns x, y, z     coordinates
-cells (E, k), optional                                         numbers of the points at their corners
-anything with N rows, or with E                                a field at the points, or in the cells
-a single number, or a short list                               a number of the whole case
+cells (E, k), optional                                         point indices of the corners
+any array with N or E rows                                     field at the points or in the cells
+single number or short list                                    number of the whole case
 """
 
 import csv
@@ -22,12 +22,12 @@ SUFFIXES = (".npz", ".h5", ".hdf5", ".csv")
 COORDINATES = ("points", "coords", "coordinates", "xyz", "pos")
 AXES = ("x", "y", "z")
 CELL_TYPES = {(2, 2): 3, (2, 3): 5, (2, 4): 9, (3, 2): 3, (3, 3): 5, (3, 4): 10, (3, 8): 12, (3, 6): 13}
-MAX_CASE_NUMBERS = 64  # in one array
+MAX_CASE_NUMBERS = 64  # values in one array
 COLUMN = re.compile(r"^(.*):(\d+)$")  # ParaView writes a vector as U:0, U:1, U:2
 
 
 def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """All numeric arrays in the file, and their units where it says so."""
+    """All numeric arrays of the file, and their units if given."""
     try:
         return {".npz": _npz, ".csv": _csv}.get(path.suffix.lower(), _hdf5)(path)
     except (UserError, MemoryError, ImportError):
@@ -37,8 +37,8 @@ def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
         raise UserError(f"is truncated or holds no plain arrays ({reason})") from None
 
 
-def mesh_of(arrays: Arrays, units: dict[str, str]) -> Mesh:
-    """The arrays as a mesh, by the names and shapes that the head of this file describes."""
+def build_mesh(arrays: Arrays, units: dict[str, str]) -> Mesh:
+    """Build a mesh from arrays, by the names and shapes in the docstring of this module."""
     rest = dict(arrays)
     points, dimensions = take_points(rest)
     mesh = Mesh(points, "arrays", _cells(rest.pop("cells", None), dimensions))
@@ -59,7 +59,7 @@ def mesh_of(arrays: Arrays, units: dict[str, str]) -> Mesh:
 
 
 def take_points(arrays: Arrays) -> tuple[ndarray, int]:
-    """Remove the coordinates from the arrays: (N, 3), padded with 0, and the number of dimensions given."""
+    """Remove the coordinates from `arrays`; return them padded to (N, 3), and their number of dimensions."""
     for name in list(arrays):
         if name.lower() in COORDINATES:
             points = arrays.pop(name)
@@ -157,7 +157,7 @@ def _vectors(columns: Arrays) -> Arrays:
 
 
 def write_annotated(path: Path, out: Path, ending: str, added: Arrays, units: dict[str, str]) -> None:
-    """All that the file holds, and the added arrays, in a file of the same kind."""
+    """Write the contents of `path` and the added arrays to `out`, in the format of `path`."""
     if ending == ".csv":
         arrays, _ = read_arrays(path)
         _write_csv(out, arrays | added)

@@ -1,4 +1,4 @@
-"""Functions on mesh files that the reader process runs.
+"""Functions on mesh files, called in the reader process.
 
 Axes: K points or cells of a case, Q query points.
 """
@@ -20,28 +20,28 @@ from linearno.meshes.reader.geometry import (
     boundary,
     cell_dimension,
     is_surface,
-    oriented,
-    part_of,
+    marked_part,
+    orient_normals,
 )
 from linearno.meshes.reader.io import faults_of, open_mesh
 from linearno.meshes.reader.mesh import Arrays, CaseFile, Mesh, mean_over
 
-MAX_RELATIVE_DISTANCE = 1e-6  # in units of the extent: a point nearer than this to a surface is on it
+MAX_RELATIVE_DISTANCE = 1e-6  # of surface points from the surface, over the extent of the mesh
 TOLERABLE = ("degenerate", "duplicates")
 
 
 @dataclass(frozen=True)
 class MeshRequest:
-    """What to read from a mesh file.
+    """Values to read from a mesh file.
 
     Args:
         location: "points" or "cells".
         fields: names of fields at that location.
         numbers: names of numbers of the whole case.
         derived: names of inputs derived from the surface.
-        surface: "own", "beside" (the `.stl` file), or the field that marks it.
-        mark_surface: whether to find the points on the surface.
-        tolerate: faults of the mesh that are no error.
+        surface: "own" (boundary of the mesh), "beside" (the `.stl` file), or the field that marks it.
+        mark_surface: whether to return the mask of the points on the surface.
+        tolerate: faults of the mesh that are not errors.
     """
 
     location: str = "points"
@@ -55,7 +55,7 @@ class MeshRequest:
 
 @dataclass
 class MeshValues:
-    """Arrays of a mesh. What was requested and is not in the file is missing.
+    """Arrays of a mesh; requested values that are not in the file are missing.
 
     Args:
         points: coordinates (K, 3) of points, or centres of cells.
@@ -64,8 +64,8 @@ class MeshValues:
         derived: derived inputs by name, (K,) or (K, 3).
         surface: mask (K,) of the points on the surface.
         inside: mask (Q,) of the query points inside the mesh.
-        axes: along which the mesh has an extent.
-        units: of all fields, by name.
+        axes: axes along which the mesh has an extent.
+        units: unit of each field.
         known: names of all fields.
     """
 
@@ -82,21 +82,21 @@ class MeshValues:
 
 @dataclass
 class FieldSummary:
-    """One field: of a file, or merged over several.
+    """Summary of a field of one file, or merged over several files.
 
     Args:
-        name: of the field.
+        name: name of the field.
         location: points, cells, case (its file), or table (a cases.csv).
         components: numbers per point.
         low: minimum of each component; empty if there are no finite values.
         high: maximum of each component.
-        missing: points without a finite value.
-        constant: the same at all points of a case.
-        integer: of an integer type.
+        missing: number of points without a finite value.
+        constant: whether the field is constant in each case.
+        integer: whether the type is an integer.
         surface_only: zero or not finite at all inner points, but not on the surface.
-        units: all that the files tell.
-        cases: number of cases that hold it.
-        mixed: another number of components in some cases.
+        units: units given in the files.
+        cases: number of cases with the field.
+        mixed: whether the number of components differs between cases.
     """
 
     name: str
@@ -123,7 +123,19 @@ class FieldSummary:
 
 @dataclass
 class MeshSummary:
-    """What a file holds; `open_edges` counts those of each surface that a distance could be measured from."""
+    """Contents of a file.
+
+    Args:
+        kind: "arrays", or the name of the VTK data set.
+        points: number of points.
+        cells: number of cells.
+        axes: axes along which the mesh has an extent.
+        cell_dimension: highest dimension of a cell.
+        is_surface: whether the mesh is a surface in space.
+        open_edges: number of open edges of each available surface, "own" and "beside".
+        fields: summaries of the fields.
+        faults: message of each fault.
+    """
 
     kind: str
     points: int
@@ -140,14 +152,14 @@ class MeshSummary:
 
 
 def read(file: CaseFile, request: MeshRequest) -> MeshValues:
-    """Points, fields, numbers and derived inputs of a case."""
+    """Read points, fields, numbers and derived inputs of a case."""
     mesh = open_mesh(file)
-    _require_good(mesh, request)
+    _require_no_faults(mesh, request)
     points = np.asarray(mesh.points, dtype=float) if request.location == "points" else mesh.centres
     values = MeshValues(points, axes=axes_of(mesh.points), units=mesh.units)
     values.known = [*mesh.fields["points"], *mesh.fields["cells"]]
-    values.fields = _present(request.fields, lambda name: field_at(mesh, name, request.location))
-    values.numbers = _present(request.numbers, lambda name: _number(mesh, name))
+    values.fields = _find_existing(request.fields, lambda name: field_at(mesh, name, request.location))
+    values.numbers = _find_existing(request.numbers, lambda name: _number(mesh, name))
     if request.derived or request.mark_surface:
         surface, body = _surface(file, mesh, request.surface), request.surface == "beside"
         if request.derived:
@@ -158,14 +170,14 @@ def read(file: CaseFile, request: MeshRequest) -> MeshValues:
 
 
 def probe(file: CaseFile, request: MeshRequest, points: ndarray) -> MeshValues:
-    """Fields and derived inputs of a case at query points (Q, 3)."""
+    """Interpolate fields and derived inputs of a case at query points (Q, 3)."""
     mesh = open_mesh(file)
     points, axes = points.astype(float), axes_of(mesh.points)
     flat = [number for number, axis in enumerate(AXES) if axis not in axes]
-    points[:, flat] = mesh.points[0, flat]  # into the plane of a plane mesh, wherever that is
+    points[:, flat] = mesh.points[0, flat]  # project onto the plane of a plane mesh
     values = MeshValues(points)
     if request.fields:
-        values.inside, values.fields = _interpolated(mesh, points, request.fields)
+        values.inside, values.fields = _interpolate(mesh, points, request.fields)
     if request.derived:
         surface, body = _surface(file, mesh, request.surface), request.surface == "beside"
         values.derived = derived_inputs(request.derived, points, surface, body=body)
@@ -190,14 +202,14 @@ def annotate(
 
 
 def summarise(file: CaseFile) -> MeshSummary:
-    """All that `linearno init` shows, and infers a schema from."""
+    """Summarise a file, for `linearno init`."""
     mesh = open_mesh(file)
     usable = len(mesh.points) > 0 and np.isfinite(mesh.points).all()
     surface = boundary(mesh) if usable and cell_dimension(mesh) > 1 else None
     marks = None if surface is None or is_surface(mesh) else surface.marks(len(mesh.points))
     open_edges = {} if surface is None else {"own": surface.open_edges}
     if file.surface is not None:
-        open_edges["beside"] = oriented(vtk_files.read_grid(file.surface)).open_edges
+        open_edges["beside"] = orient_normals(vtk_files.read_grid(file.surface)).open_edges
     return MeshSummary(
         mesh.kind,
         len(mesh.points),
@@ -217,8 +229,7 @@ def summarise(file: CaseFile) -> MeshSummary:
 
 
 def field_at(mesh: Mesh, name: str, location: str) -> ndarray | None:
-    """A field at points or in cells; one of the other location as the mean over the corners of a cell, or the
-    cells around a point."""
+    """A field at points or in cells, averaged from the other location if necessary."""
     other = mesh.fields["cells" if location == "points" else "points"]
     if name in mesh.fields[location]:
         return mesh.fields[location][name]
@@ -231,12 +242,12 @@ def field_at(mesh: Mesh, name: str, location: str) -> ndarray | None:
     return mean_over(values, corners, owner, mesh.cell_count)
 
 
-def _present(names: Sequence[str], find: Callable[[str], ndarray | None]) -> Arrays:
+def _find_existing(names: Sequence[str], find: Callable[[str], ndarray | None]) -> Arrays:
     return {name: values for name in names if (values := find(name)) is not None}
 
 
 def _number(mesh: Mesh, name: str) -> ndarray | None:
-    """A number of the case: from its field data, or a field that is constant."""
+    """A number of the case, from its field data or a constant field."""
     if name in mesh.fields["case"]:
         return mesh.fields["case"][name].reshape(-1)
     for location in ("points", "cells"):
@@ -249,7 +260,7 @@ def _number(mesh: Mesh, name: str) -> ndarray | None:
     return None
 
 
-def _require_good(mesh: Mesh, request: MeshRequest) -> None:
+def _require_no_faults(mesh: Mesh, request: MeshRequest) -> None:
     if request.location == "cells" and not mesh.cell_count:
         raise UserError("holds no cells; expected fields in cells")
     for fault, message in faults_of(mesh).items():
@@ -262,7 +273,7 @@ def _surface(file: CaseFile, mesh: Mesh, choice: str) -> Surface:
     if choice == "beside":
         if file.surface is None:
             raise UserError("has no surface file; expected an .stl file of the same name")
-        return oriented(vtk_files.read_grid(file.surface))
+        return orient_normals(vtk_files.read_grid(file.surface))
     if choice == "own":
         return boundary(mesh)
     marks = mesh.fields["points"].get(choice)
@@ -270,7 +281,7 @@ def _surface(file: CaseFile, mesh: Mesh, choice: str) -> Surface:
         raise UserError(
             f"holds no {choice!r} at its points; expected a field that marks those of the surface"
         )
-    return part_of(boundary(mesh), np.any(marks.reshape(len(marks), -1), axis=1))
+    return marked_part(boundary(mesh), np.any(marks.reshape(len(marks), -1), axis=1))
 
 
 def _on_surface(mesh: Mesh, points: ndarray, surface: Surface, request: MeshRequest) -> ndarray:
@@ -285,13 +296,12 @@ def _on_surface(mesh: Mesh, points: ndarray, surface: Surface, request: MeshRequ
     return surface.marks(len(mesh.points))
 
 
-def _interpolated(mesh: Mesh, points: ndarray, names: Sequence[str]) -> tuple[ndarray, Arrays]:
-    """Mask of the points inside the mesh, and fields interpolated in its cells; of the nearest point in a
-    cloud."""
+def _interpolate(mesh: Mesh, points: ndarray, names: Sequence[str]) -> tuple[ndarray, Arrays]:
+    """Mask of the points inside the mesh, and fields interpolated in its cells (nearest point in a cloud)."""
     import pyvista
     from scipy.spatial import cKDTree
 
-    fields = _present(names, lambda name: field_at(mesh, name, "points"))
+    fields = _find_existing(names, lambda name: field_at(mesh, name, "points"))
     if missing := [name for name in names if name not in fields]:
         raise UserError(f"holds no {missing[0]!r}")
     if mesh.cells is None:
@@ -309,8 +319,8 @@ def _summary(mesh: Mesh, name: str, location: str, values: ndarray, marks: ndarr
     columns = values.reshape(1 if location == "case" else len(values), -1).astype(float)
     finite = np.isfinite(columns)
     has_range = len(columns) and finite.any(axis=0).all()
-    blank = (~finite | (columns == 0)).all(axis=1)
-    surface_only = marks is not None and not marks.all() and blank[~marks].all() and not blank[marks].all()
+    unset = (~finite | (columns == 0)).all(axis=1)
+    surface_only = marks is not None and not marks.all() and unset[~marks].all() and not unset[marks].all()
     return FieldSummary(
         name,
         location,

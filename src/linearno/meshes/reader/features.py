@@ -1,6 +1,6 @@
-"""Inputs derived from the surface of a mesh: distance, normals, curvature.
+"""Inputs derived from the surface of a mesh: distance, normals, curvature at the nearest surface point.
 
-At any point they are those of the nearest point of the surface. Axes: Q points, V points and F faces of the
+Axes: Q points, V points and F faces of the
 surface.
 """
 
@@ -17,11 +17,11 @@ from linearno.meshes.reader.mesh import Arrays
 
 
 def derived_inputs(names: Sequence[str], points: ndarray, surface: Surface, *, body: bool) -> Arrays:
-    """The named inputs at the points. `body`: the surface is that of a body, distances inside it are < 0.
+    """Compute derived inputs at points; with `body`, distances inside the surface are negative.
 
-    distance            to the surface, which must be closed
-    unsigned_distance   to any surface
-    normals (3)         unit vectors out of the mesh, or out of the body
+    distance            distance to a closed surface
+    unsigned_distance   distance to any surface
+    normals (3)         unit normals pointing out of the mesh or the body
     curvature           mean curvature, 1 / length; > 0 where the body or the mesh is convex
     """
     if "distance" in names and (count := surface.open_edges):
@@ -48,8 +48,8 @@ def derived_inputs(names: Sequence[str], points: ndarray, surface: Surface, *, b
 def mean_curvature(surface: Surface) -> ndarray:
     """Mean curvature (V,), 1/r for a circle and for a ball of radius r.
 
-    Of segments |∇L| / L, of triangles |∇A| / 2A (the cotangent formula), with the length L or the area A
-    around each point and the normal component of its gradient.
+    Normal component of ∇L / L for segments and of ∇A / 2A for triangles (cotangent formula), with the
+    length L or the area A around each point.
     """
     area, gradient = np.zeros(len(surface.points)), np.zeros_like(surface.points)
     corners = surface.points[surface.faces]
@@ -73,10 +73,10 @@ def mean_curvature(surface: Surface) -> ndarray:
 
 
 def _nearest(points: ndarray, surface: Surface) -> tuple[ndarray, ndarray]:
-    """The nearest point of the surface to each point (Q, 3), and the face (Q,) that it lies on.
+    """Nearest surface point (Q, 3) of each point, and its face (Q,).
 
-    Points are taken in the order of a k-d tree: the result for one bounds the search for the next, which is
-    two to three times faster than `find_closest_cell`.
+    In the order of a k-d tree, each result bounds the search radius of the next point, which is two to three
+    times faster than `find_closest_cell`.
     """
     from scipy.spatial import cKDTree
     from vtkmodules.vtkCommonCore import reference

@@ -1,4 +1,4 @@
-"""The shape of a mesh: dimensions, cells without size, coincident points, boundary.
+"""Geometry of a mesh: dimensions, degenerate cells, duplicate points, boundary.
 
 Axes: N points, E cells, V points and F faces of a surface.
 """
@@ -13,12 +13,12 @@ from linearno.core.errors import UserError
 from linearno.meshes.reader.mesh import Mesh
 
 AXES = ("x", "y", "z")
-MIN_RELATIVE_EXTENT = 1e-6  # an axis with a smaller share of the largest extent does not count
-MIN_RELATIVE_SIZE = 1e-12  # of a cell, in units of the largest extent to the power of its dimension
+MIN_RELATIVE_EXTENT = 1e-6  # of an axis, over the largest extent
+MIN_RELATIVE_SIZE = 1e-12  # of a cell, over the largest extent to the power of its dimension
 
 
 def axes_of(points: ndarray) -> list[str]:
-    """The axes along which the mesh has an extent."""
+    """Axes along which the mesh has an extent."""
     size = np.ptp(points, axis=0) if len(points) else np.zeros(3)
     return [
         axis for axis, length in zip(AXES, size, strict=True) if length > MIN_RELATIVE_EXTENT * size.max()
@@ -26,12 +26,12 @@ def axes_of(points: ndarray) -> list[str]:
 
 
 def cell_dimension(mesh: Mesh) -> int:
-    """The highest dimension of a cell; 0 for a cloud of points."""
+    """Highest dimension of a cell; 0 for a point cloud."""
     return int(_cell_dimensions(mesh).max(initial=0)) if mesh.cells is not None else 0
 
 
 def is_surface(mesh: Mesh) -> bool:
-    """Whether the mesh consists of faces in space, and so is a surface itself."""
+    """Whether the mesh is a surface in space."""
     return cell_dimension(mesh) == 2 and len(axes_of(mesh.points)) == 3
 
 
@@ -45,7 +45,7 @@ def _cell_dimensions(mesh: Mesh) -> ndarray:
     ]
 
 
-def cells_without_size(mesh: Mesh) -> ndarray:
+def degenerate_cells(mesh: Mesh) -> ndarray:
     """Indices of the cells without length, area or volume."""
     if mesh.cells is None:
         return np.empty(0, dtype=int)
@@ -58,11 +58,11 @@ def cells_without_size(mesh: Mesh) -> ndarray:
     return np.flatnonzero(without)
 
 
-def repeated_points(points: ndarray) -> ndarray:
-    """Indices of the points with exactly the coordinates of an earlier one."""
+def duplicate_points(points: ndarray) -> ndarray:
+    """Indices of the points whose coordinates equal those of an earlier point."""
     order = np.lexsort(points.T)  # stable
-    same = (np.diff(points[order], axis=0) == 0).all(axis=1)
-    return np.sort(order[1:][same])
+    equal = (np.diff(points[order], axis=0) == 0).all(axis=1)
+    return np.sort(order[1:][equal])
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class Surface:
     """Triangles in space, or segments in a plane.
 
     Args:
-        points: (V, 3).
+        points: coordinates (V, 3).
         faces: indices of the corners, (F, 3) or (F, 2).
-        normals: unit vectors (V, 3) out of the body or the mesh.
-        origin: indices (V,) of the points in the mesh, if they are points of it.
+        normals: unit normals (V, 3) pointing out of the body or the mesh.
+        origin: indices (V,) of the points in the mesh, if the surface is part of it.
     """
 
     points: ndarray
@@ -83,13 +83,13 @@ class Surface:
 
     @property
     def open_edges(self) -> int:
-        """Edges of one triangle only, or ends of one segment only; 0 if the surface is closed."""
+        """Number of edges of a single triangle, or ends of a single segment; 0 if the surface is closed."""
         sides = self.faces.reshape(-1, 1) if self.faces.shape[1] == 2 else np.sort(_edges(self.faces), axis=1)
         counts = np.unique(sides, axis=0, return_counts=True)[1]
         return int((counts % 2).sum())
 
     def marks(self, count: int) -> ndarray:
-        """Mask of the points of its mesh, (count,), that are points of the surface."""
+        """Mask (count,) of the mesh points on the surface."""
         assert self.origin is not None
         mask = np.zeros(count, dtype=bool)
         mask[self.origin] = True
@@ -97,12 +97,12 @@ class Surface:
 
 
 def boundary(mesh: Mesh) -> Surface:
-    """The boundary of a volume or of a plane mesh; a mesh that is a surface, itself."""
+    """Boundary of a volume or plane mesh; the mesh itself if it is a surface."""
     dimension = cell_dimension(mesh)
     if dimension < 2:
-        raise UserError("has no cells with an area or a volume, and so no surface of its own")
+        raise UserError("has no cells with an area or a volume, and so no boundary surface")
     grid = mesh.as_grid().copy(deep=False)
-    grid.point_data["number"] = np.arange(len(mesh.points))  # VTK's own numbers are wrong for curved cells
+    grid.point_data["number"] = np.arange(len(mesh.points))  # VTK's indices are wrong for curved cells
     grid.cell_data["number"] = np.arange(mesh.cell_count)
     grid = grid.extract_cells(np.flatnonzero(_cell_dimensions(mesh) == dimension))
     skin = grid.extract_surface(pass_pointid=False, pass_cellid=False).triangulate()
@@ -114,15 +114,15 @@ def boundary(mesh: Mesh) -> Surface:
         inner = mesh.centres[np.asarray(skin.cell_data["number"]).astype(int)]
         return _with_normals(points, triangles, inner, origin)
     if is_surface(mesh):
-        return oriented(skin)
+        return orient_normals(skin)
     edges, third = _outer_edges(triangles)
     if not len(edges):
         raise UserError("lies in a plane and has no boundary: its cells overlap")
     return _with_normals(points, edges, points[third], origin)
 
 
-def oriented(skin: Any) -> Surface:
-    """A PyVista surface, with normals that are consistent, and point outwards if it is closed."""
+def orient_normals(skin: Any) -> Surface:
+    """Surface with consistent normals, which point outwards if it is closed, from a PyVista surface."""
     skin = skin.triangulate()
     closed = skin.n_open_edges == 0 and skin.n_cells > 0
     turned = skin.compute_normals(
@@ -134,19 +134,19 @@ def oriented(skin: Any) -> Surface:
     return Surface(points, faces, np.asarray(turned.point_data["Normals"], dtype=float), origin)
 
 
-def part_of(surface: Surface, marked: ndarray) -> Surface:
-    """The faces with all corners among the marked points (N,) of the mesh."""
+def marked_part(surface: Surface, marked: ndarray) -> Surface:
+    """The part of a surface whose faces have only marked points (N,) of the mesh as corners."""
     assert surface.origin is not None
     kept = surface.faces[marked[surface.origin][surface.faces].all(axis=1)]
     if not len(kept):
         raise UserError("none of the marked points form a face of the surface")
     used, faces = np.unique(kept, return_inverse=True)
-    own = surface.points[used], faces.reshape(kept.shape), surface.normals[used]
-    return Surface(*own, surface.origin[used])
+    points, normals = surface.points[used], surface.normals[used]
+    return Surface(points, faces.reshape(kept.shape), normals, surface.origin[used])
 
 
 def _with_normals(points: ndarray, faces: ndarray, inner: ndarray, origin: ndarray) -> Surface:
-    """The surface of these faces; normals point away from `inner` (F, 3), a point behind each face."""
+    """Surface of faces, with normals pointing away from `inner` (F, 3), a point behind each face."""
     used, numbers = np.unique(faces, return_inverse=True)
     points, faces, origin = points[used], numbers.reshape(-1, faces.shape[1]), origin[used]
     corners = points[faces]
@@ -166,7 +166,7 @@ def _with_normals(points: ndarray, faces: ndarray, inner: ndarray, origin: ndarr
 
 
 def _outer_edges(triangles: ndarray) -> tuple[ndarray, ndarray]:
-    """Edges of one triangle only, and the third corner of that triangle."""
+    """Edges of a single triangle, and the third corner of that triangle."""
     edges, third = np.sort(_edges(triangles), axis=1), triangles[:, [2, 0, 1]].reshape(-1)
     _, first, counts = np.unique(edges, axis=0, return_index=True, return_counts=True)
     once = first[counts == 1]

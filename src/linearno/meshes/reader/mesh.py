@@ -1,4 +1,4 @@
-"""A mesh in memory: points, cells, and fields on them. Axes: N points, E cells, L corners of all cells."""
+"""Mesh in memory: points, cells and fields. Axes: N points, E cells, L corners of all cells."""
 
 import re
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ class CaseFile:
     """One simulation.
 
     Args:
-        name: path below the folder of cases, without suffix.
-        path: its file.
+        name: path relative to the folder of cases, without suffix.
+        path: file of the case.
         surface: the `.stl` file of the same name, if there is one.
     """
 
@@ -39,7 +39,13 @@ class CaseFile:
 
 
 class Cells(NamedTuple):
-    """Cells by VTK's numbers for their types (E,), their corners (L,) and the offsets of these (E + 1,)."""
+    """Cells of a mesh.
+
+    Args:
+        types: VTK cell types (E,).
+        corners: point indices of all corners (L,).
+        offsets: first corner of each cell, and L, (E + 1,).
+    """
 
     types: ndarray
     corners: ndarray
@@ -47,7 +53,7 @@ class Cells(NamedTuple):
 
     @property
     def owner(self) -> ndarray:
-        """(L,) the cell of each corner."""
+        """Cell (L,) of each corner."""
         return np.repeat(np.arange(len(self.types)), np.diff(self.offsets))
 
 
@@ -56,13 +62,13 @@ class Mesh:
     """Points, cells and fields of one case.
 
     Args:
-        points: (N, 3).
+        points: coordinates (N, 3).
         kind: "arrays", or the name of the VTK data set.
-        cells: none for a cloud of points.
-        grid: the mesh without fields as a PyVista grid, if VTK has read it.
-        fields: arrays by name, in each location: (N,) or (N, C) at "points", (E,) or (E, C) in "cells",
-            numbers of the whole "case".
-        units: by name of the field.
+        cells: cells; None for a point cloud.
+        grid: PyVista grid of the mesh without fields, if VTK has read it.
+        fields: arrays by location and name: (N,) or (N, C) at "points", (E,) or (E, C) in "cells", numbers
+            of the whole "case".
+        units: unit of each field.
     """
 
     points: ndarray
@@ -78,22 +84,22 @@ class Mesh:
 
     @property
     def centres(self) -> ndarray:
-        """(E, 3): the mean of each cell's corners."""
+        """Mean (E, 3) of the corners of each cell."""
         assert self.cells is not None
         return mean_over(self.points, self.cells.corners, self.cells.owner, self.cell_count)
 
     def add_fields(self, location: str, arrays: Mapping[str, Any], units: Mapping[str, str]) -> None:
-        """Take numeric arrays, with units given by name or in brackets: `p [Pa]` becomes p."""
-        into = self.fields[location]
-        for written, values in arrays.items():
+        """Add numeric arrays, with units from `units` or from names such as `p [Pa]`, which becomes p."""
+        target = self.fields[location]
+        for full_name, values in arrays.items():
             array = np.asarray(values)
-            if array.dtype.kind not in NUMERIC_KINDS or not written:
+            if array.dtype.kind not in NUMERIC_KINDS or not full_name:
                 continue
-            name, unit = split_unit(written)
-            if name in into:
-                name, unit = written, None
-            into[name] = array
-            if unit := units.get(written, unit):
+            name, unit = split_unit(full_name)
+            if name in target:
+                name, unit = full_name, None
+            target[name] = array
+            if unit := units.get(full_name, unit):
                 self.units.setdefault(name, unit)
 
     def as_grid(self) -> Any:
@@ -114,10 +120,7 @@ class Mesh:
         return self.grid
 
     def require_consistent(self) -> None:
-        """Refuse cells with corners that are not points, and fields without a row for each point or cell.
-
-        VTK takes both for granted.
-        """
+        """Raise for wrong point indices of cells and wrong numbers of rows of fields, unchecked by VTK."""
         if self.cells is not None:
             _, corners, offsets = self.cells
             ends = len(offsets) == self.cell_count + 1 and offsets[0] == 0 and offsets[-1] == len(corners)
@@ -137,12 +140,12 @@ class Mesh:
 
 
 def split_unit(name: str) -> tuple[str, str | None]:
-    """`p [Pa]` → p, Pa."""
+    """Split a name such as `p [Pa]` into p and Pa."""
     found = UNIT.match(name)
     return (found[1], found[2].strip()) if found else (name, None)
 
 
 def mean_over(values: ndarray, source: ndarray, target: ndarray, count: int) -> ndarray:
-    """Mean of `values[source]` (·, C) at each of `count` targets."""
+    """Mean of `values[source]` (·, C) over the entries of each of `count` targets."""
     sums = np.stack([np.bincount(target, column[source], count) for column in values.T], axis=1)
     return sums / np.maximum(np.bincount(target, minlength=count), 1)[:, None]

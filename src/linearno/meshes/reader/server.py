@@ -1,4 +1,4 @@
-"""The loop of the reader process: call a function on a file, write the result, until the parent leaves."""
+"""Main loop of the reader process: call functions on files and return the results to the parent."""
 
 import os
 import pickle
@@ -12,16 +12,16 @@ from linearno.core.errors import UserError
 from linearno.meshes.reader import vtk_files
 from linearno.meshes.reader.mesh import CaseFile
 
-BASE_MEMORY = 3 * 2**30  # bytes of address space that a call may take,
-MEMORY_PER_BYTE = 64  # and as many more for each byte of its files
+BASE_MEMORY = 3 * 2**30  # bytes of address space per call, plus MEMORY_PER_BYTE times the file size
+MEMORY_PER_BYTE = 64
 
 
 def serve() -> None:
     """Read (function, file, args, kwargs) from standard input, write (result, error) to standard output."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates this process
     calls, results = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)  # libraries print there
+    os.dup2(null, 1)  # libraries print to it
     os.dup2(null, 2)
     previous: CaseFile | None = None
     while True:
@@ -55,7 +55,7 @@ def _outcome(file: CaseFile, call: Callable[[], Any]) -> tuple[Any, Exception | 
 
 
 def _limit_memory(size: int) -> None:
-    """A damaged header that asks for a terabyte then ends a call, not the machine."""
+    """Limit the address space, so that damaged headers raise MemoryError."""
     try:
         import resource
     except ImportError:  # Windows

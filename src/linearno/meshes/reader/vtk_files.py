@@ -1,4 +1,4 @@
-"""Files that VTK reads and writes: `.vtu`, `.vtp`, `.vtk`, `.stl` and the grids `.vts`, `.vtr`, `.vti`."""
+"""Read and write files with VTK: `.vtu`, `.vtp`, `.vtk`, `.stl` and the grids `.vts`, `.vtr`, `.vti`."""
 
 from functools import lru_cache
 from importlib import import_module
@@ -27,12 +27,12 @@ XML_SUFFIX = {
     "ImageData": ".vti",
 }
 SENTINEL = "_end_of_file"
-FIRST_HIGHER_ORDER = 68  # VTK's number of the first cell type with any number of corners
-CANNOT_BE_USED = (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError)
+FIRST_HIGHER_ORDER = 68  # first VTK cell type with any number of corners
+READ_ERRORS = (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError)
 
 
 def read_grid(path: Path) -> Any:
-    """The file as a PyVista grid, with all its fields. It stays in memory until `forget_grids` is called."""
+    """Read a file as a PyVista grid with all fields; cached until `forget_grids` is called."""
     stat = path.stat()
     return _read_grid(path, stat.st_mtime_ns, stat.st_size)
 
@@ -41,7 +41,7 @@ def forget_grids() -> None:
     _read_grid.cache_clear()
 
 
-@lru_cache(maxsize=2)  # a mesh, which is often written again with predictions, and its surface
+@lru_cache(maxsize=2)  # a mesh and its surface; predictions are written to the cached mesh
 def _read_grid(path: Path, modified: int, size: int) -> Any:
     import pyvista
 
@@ -65,7 +65,7 @@ def _read_grid(path: Path, modified: int, size: int) -> Any:
 
 
 def _append_sentinel(reader: Any, path: Path) -> None:
-    """Make VTK complain about a legacy text file that is cut short, instead of filling it up with zeros."""
+    """Append a field, so that VTK reports truncated legacy text files instead of padding with 0."""
     with path.open("rb") as file:
         is_text = b"ASCII" in file.read(400).upper()
     if is_text:
@@ -75,21 +75,21 @@ def _append_sentinel(reader: Any, path: Path) -> None:
 
 
 def _stl_is_complete(path: Path) -> bool:
-    """Whether a file has the length of its number of triangles, or a last line: VTK reads any part of it."""
+    """Whether the file is complete, by its length or its last line; VTK accepts truncated files."""
     content = path.read_bytes()
     triangles = int.from_bytes(content[80:84], "little")
     return len(content) == 84 + 50 * triangles or b"endsolid" in content[-200:]
 
 
 def read_mesh(path: Path) -> Mesh:
-    """The file as plain arrays, checked, with its units."""
+    """Read a file as a mesh, checked for consistency, with its units."""
     try:
-        return _mesh_of(read_grid(path))
-    except CANNOT_BE_USED as error:
-        raise UserError(f"is damaged ({error})") from None  # VTK had no complaint
+        return _build_mesh(read_grid(path))
+    except READ_ERRORS as error:
+        raise UserError(f"is damaged ({error})") from None  # faults that VTK does not report
 
 
-def _mesh_of(grid: Any) -> Mesh:
+def _build_mesh(grid: Any) -> Mesh:
     if grid.n_points < 0 or grid.n_cells < 0:
         raise ValueError(f"{grid.n_points} points and {grid.n_cells} cells")
     shape = grid.copy(deep=False)
@@ -123,7 +123,7 @@ def _require_cell_types(cells: Cells) -> None:
 
 
 def _unit_labels(fields: Any) -> dict[str, str]:
-    """Units that arrays carry as VTK's own label."""
+    """Units stored as VTK labels of the arrays."""
     from vtkmodules.vtkCommonCore import vtkDataArray
 
     label, units = vtkDataArray.UNITS_LABEL(), {}
@@ -137,16 +137,16 @@ def _unit_labels(fields: Any) -> dict[str, str]:
 def write_grid(
     path: Path, out: Path, suffix: str, location: str, arrays: Arrays, units: dict[str, str]
 ) -> None:
-    """Write the mesh of `path` with further arrays to `out`, in the format of that suffix."""
+    """Write the mesh of `path` with additional arrays to `out`, in the format of `suffix`."""
     import pyvista
     from vtkmodules.vtkCommonCore import vtkDataArray
 
     grid = read_grid(path).copy(deep=False)
-    own = XML_SUFFIX[type(grid).__name__]
-    if suffix == ".vtu" != own:
-        grid, own = grid.cast_to_unstructured_grid(), ".vtu"
-    if suffix not in (".vtk", own):
-        fit = ", ".join(dict.fromkeys([own, ".vtu", ".vtk"]))
+    native = XML_SUFFIX[type(grid).__name__]
+    if suffix == ".vtu" != native:
+        grid, native = grid.cast_to_unstructured_grid(), ".vtu"
+    if suffix not in (".vtk", native):
+        fit = ", ".join(dict.fromkeys([native, ".vtu", ".vtk"]))
         raise UserError(f"holds a {type(grid).__name__}, which a {suffix} file cannot; write one of {fit}")
     data = grid.point_data if location == "points" else grid.cell_data
     for name, values in arrays.items():

@@ -1,6 +1,6 @@
-"""Inverses of many small matrices at once, on CUDA in Triton: Gauss–Jordan elimination, a program for each.
+"""Batched inverses of small matrices in Triton: Gauss–Jordan elimination, one program per matrix.
 
-A library's batched inverse of this size takes a chain of launches, and for few matrices one chain for each.
+Library inverses of this size need a sequence of kernel launches, for small batches one sequence per matrix.
 """
 
 import torch
@@ -9,13 +9,12 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-MAX_ROWS = 64  # of a matrix, all in the registers of one program
+MAX_ROWS = 64  # a matrix has to fit in the registers of one program
 
 
 @triton.jit
 def _invert(a_ptr, out_ptr, rows, SB, SR, SC, B: tl.constexpr):
-    """Each step takes the unused row with the largest entry in a column as pivot, clears the column, and
-    stores the change of the identity in it. Rows and columns are permuted at the end only."""
+    """In-place Gauss–Jordan elimination with partial pivoting; rows and columns are permuted at the end."""
     r, c = tl.arange(0, B), tl.arange(0, B)
     inside = (r < rows)[:, None] & (c < rows)[None, :]
     head = tl.program_id(0).to(tl.int64)
@@ -24,7 +23,7 @@ def _invert(a_ptr, out_ptr, rows, SB, SR, SC, B: tl.constexpr):
     row_of_step = tl.zeros([B], tl.int32)
     for step in range(rows):
         column = tl.sum(tl.where(c[None, :] == step, tile, 0.0), axis=1)
-        size = tl.where(column == column, tl.abs(column), 0.0)  # 0 for NaN: each row must be a pivot once
+        size = tl.where(column == column, tl.abs(column), 0.0)  # 0 for NaN, so that each row is a pivot once
         pivot_row = tl.argmax(tl.where(step_of_row < 0, size, -1.0), axis=0)
         is_pivot, is_step = r == pivot_row, c == step
         pivot = tl.sum(tl.where(is_pivot, column, 0.0), axis=0)
@@ -39,7 +38,7 @@ def _invert(a_ptr, out_ptr, rows, SB, SR, SC, B: tl.constexpr):
 
 
 def small_inverse(matrices: Float[Tensor, "B D D"]) -> Float[Tensor, "B D D"]:
-    """Inverses of float32 matrices with up to 64 rows; not finite for a singular one."""
+    """Inverses of float32 matrices with up to 64 rows; not finite for singular matrices."""
     out = torch.empty(matrices.shape, dtype=matrices.dtype, device=matrices.device)
     if len(matrices):
         _invert[(len(matrices),)](

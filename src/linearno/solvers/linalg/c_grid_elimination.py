@@ -1,10 +1,10 @@
-"""Block elimination for five-point stencils on C-grids, many grids at once.
+"""Block elimination for five-point stencils on C-grids, in batches.
 
 The grid is folded in the middle of its first axis, so that the two nodes of a pair on the cut share a column
-of the folded grid; columns are eliminated one after another. Blocks between columns couple node with node, so
-that a column costs one dense inverse. A node that is stored twice (on the cut, and in the last column, where
-the grid is folded) has half of its equation in each copy, and a stiff spring ties the copies together: the
-solution is approximate there, which is enough for a march to a steady state.
+of the folded grid; columns are eliminated in sequence. Blocks between columns are block-diagonal, so that a
+column costs one dense inverse. A node that is stored twice (on the cut, and in the last column, where the
+grid is folded) has half of its equation in each copy, and a stiff spring couples the copies: the solution is
+approximate there, which suffices for a march to a steady state.
 
 Axes: B grids, I × J nodes, K = (I + 1)/2 columns, N = 2J nodes of a column, 4 unknowns of a node.
 """
@@ -15,32 +15,32 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-MAX_INVERTED_NODES = 13  # of a matrix that is inverted without further division
-SPRING = 100.0  # stiffness, relative to the wave speeds at the node
+MAX_INVERTED_NODES = 13  # larger matrices are divided into blocks
+SPRING = 100.0  # stiffness over the wave speeds at the node
 
-Block = Float[Tensor, "B I J 4 4"]  # at each node; rows are equations, columns unknowns
+Block = Float[Tensor, "B I J 4 4"]  # per node; rows are equations, columns unknowns
 Columns = Float[Tensor, "B K N 4 4"]
 Dense = Float[Tensor, "B D D"]
 
 
 class StencilBlocks(NamedTuple):
-    """A sparse matrix: the blocks of each node and of its neighbours along and across the grid."""
+    """Sparse matrix: blocks of each node and of its neighbours along and across the grid."""
 
     own: Block
-    before: Block  # along
+    before: Block  # neighbour before along the first axis
     after: Block
-    below: Block  # across
+    below: Block  # neighbour before along the second axis
     above: Block
 
 
 class Factors(NamedTuple):
-    """The factorised matrix.
+    """Factorised matrix.
 
     Args:
-        cut: number of columns that begin with a pair.
-        inverse: (B, 4N, 4N) of each column, after the elimination of those before it.
-        lower: coupling of each column to the one before it.
-        upper: coupling of each column to the one after it.
+        cut: number of columns that start with a pair.
+        inverse: inverse (B, 4N, 4N) of each column after elimination of the previous columns.
+        lower: coupling of each column to the previous column.
+        upper: coupling of each column to the next column.
     """
 
     cut: int
@@ -50,7 +50,7 @@ class Factors(NamedTuple):
 
 
 def factorise(blocks: StencilBlocks, spring: Block, cut: int) -> Factors:
-    """Eliminate column after column.
+    """Eliminate the columns in sequence.
 
     Args:
         blocks: the matrix, float32 or float64.
@@ -60,7 +60,7 @@ def factorise(blocks: StencilBlocks, spring: Block, cut: int) -> Factors:
     own, below, above, springs = (_fold(part) for part in (blocks.own, blocks.below, blocks.above, spring))
     for part in (own, below, above):
         part[:, -1] /= 2
-    before, after = _fold(blocks.before), _fold(blocks.after)  # swapped in the second half of the grid
+    before, after = _fold(blocks.before), _fold(blocks.after)  # their roles swap in the second half
     lower = torch.stack([before[:, :, 0], after[:, :, 1]], dim=2).flatten(2, 3)
     upper = torch.stack([after[:, :, 0], before[:, :, 1]], dim=2).flatten(2, 3)
     batch, columns, _, rows = own.shape[:4]
@@ -75,7 +75,12 @@ def factorise(blocks: StencilBlocks, spring: Block, cut: int) -> Factors:
 
 
 def solve(factors: Factors, right: Float[Tensor, "B I J 4"]) -> Float[Tensor, "B I J 4"]:
-    """The unknowns. `right` is the same at both nodes of a pair on the cut: that of their whole cell."""
+    """Solve for the unknowns.
+
+    Args:
+        factors: factorised matrix.
+        right: right-hand side; both nodes of a pair on the cut have that of their whole cell.
+    """
     folded = _fold(right)
     folded[:, -1] /= 2
     folded[:, : factors.cut, :, 0] /= 2
@@ -102,7 +107,7 @@ def average_pairs(values: Float[Tensor, "B I J ..."], cut: int) -> Float[Tensor,
 
 
 def inverse(matrix: Dense) -> Dense:
-    """Recursive block inverse, mostly products of large matrices; pivots within `MAX_INVERTED_NODES` only."""
+    """Recursive block inverse, mostly matrix products; pivots within `MAX_INVERTED_NODES` nodes only."""
     nodes = matrix.shape[-1] // 4
     if nodes <= MAX_INVERTED_NODES:
         return _small_inverse(matrix)
@@ -140,14 +145,14 @@ def _unfold(values: Float[Tensor, "B K 2 J ..."]) -> Float[Tensor, "B I J ..."]:
 
 
 def _column_matrix(own: Tensor, below: Tensor, above: Tensor, spring: Tensor) -> Float[Tensor, "B N 4 N 4"]:
-    """The matrix of a column, from blocks (B, 2, J, 4, 4) of both its sides and springs (B, pairs, 4, 4)."""
+    """Matrix of a column from the blocks (B, 2, J, 4, 4) of both sides and the springs (B, pairs, 4, 4)."""
     batch, _, rows = own.shape[:3]
-    at = torch.arange(2 * rows, device=own.device).view(2, rows)
+    index = torch.arange(2 * rows, device=own.device).view(2, rows)
     matrix = own.new_zeros(batch, 2 * rows, 2 * rows, 4, 4)
-    matrix[:, at.ravel(), at.ravel()] = own.flatten(1, 2)
-    matrix[:, at[:, :-1].ravel(), at[:, 1:].ravel()] = above[:, :, :-1].flatten(1, 2)
-    matrix[:, at[:, 1:].ravel(), at[:, :-1].ravel()] = below[:, :, 1:].flatten(1, 2)
-    first, second = at[:, : spring.shape[1]]
+    matrix[:, index.ravel(), index.ravel()] = own.flatten(1, 2)
+    matrix[:, index[:, :-1].ravel(), index[:, 1:].ravel()] = above[:, :, :-1].flatten(1, 2)
+    matrix[:, index[:, 1:].ravel(), index[:, :-1].ravel()] = below[:, :, 1:].flatten(1, 2)
+    first, second = index[:, : spring.shape[1]]
     for node, twin in ((first, second), (second, first)):
         matrix[:, node, node] += spring
         matrix[:, node, twin] -= spring
@@ -155,7 +160,7 @@ def _column_matrix(own: Tensor, below: Tensor, above: Tensor, spring: Tensor) ->
 
 
 def _triple_product(left: Tensor, middle: Dense, right: Tensor) -> Float[Tensor, "B N 4 N 4"]:
-    """left · middle · right with block-diagonal `left` and `right`, (B, N, 4, 4)."""
+    """left · middle · right with block-diagonal `left` and `right` (B, N, 4, 4)."""
     batch, nodes = left.shape[:2]
     rows = left @ middle.view(batch, nodes, 4, 4 * nodes)
     columns = rows.view(batch, 4 * nodes, nodes, 4).transpose(1, 2) @ right
