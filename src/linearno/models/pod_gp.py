@@ -1,18 +1,19 @@
 """POD-GP (Higdon et al., 2008): Gaussian processes between principal components of inputs and outputs.
 
-Axes: S training samples, B batch, N points, X coordinates, C channels, K input components, M output components.
+Axes: S training samples, B batch, N points, X coordinates, C channels; K components of geometry and inputs,
+M of the outputs.
 """
 
 import logging
 import warnings
 from collections.abc import Mapping
 from functools import partial
-from math import sqrt
-from typing import Annotated, Any, Literal
+from math import inf, sqrt
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from linearno.core.errors import UserError
@@ -32,7 +33,6 @@ STATE = (
 )
 NOT_FITTED = "model 'pod-gp' has not been fitted: train it with linearno.fit, or call its fit"
 
-Components = PositiveInt | Annotated[float, Field(gt=0, lt=1)]
 Fields = Float[Tensor, "B N _"]
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class PodGP(nn.Module):
     coords_basis: Tensor  # N·X K; 0 K if all samples share their points
     inputs_mean: Tensor  # N C_in
     inputs_basis: Tensor  # N·C_in K
-    latents: Tensor  # S K: components of the training samples in units of the length scales, as the bases give
+    latents: Tensor  # S K: training samples, in units of the length scales
     outputs_mean: Tensor  # N C_out
     outputs_basis: Tensor  # N·C_out M
     weights: Tensor  # S M: the correlation matrix solved with the output components
@@ -94,16 +94,24 @@ class PodGP(nn.Module):
         coords: int,
         inputs: int = 0,
         outputs: int,
-        input_components: Components = 0.9999,
-        output_components: Components = 0.9999,
+        input_components: int | float = 0.9999,
+        output_components: int | float = 0.9999,
         kernel: Literal["matern", "rbf"] = "matern",
         max_lengths: NonNegativeInt = 32,
-        noise: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None,
+        noise: float | None = None,
         restarts: NonNegativeInt = 0,
         tuning_samples: PositiveInt = 256,
         max_samples: PositiveInt = 2000,
     ):
         super().__init__()
+        for name, kept in (("input", input_components), ("output", output_components)):
+            if not (0 < kept < 1 if isinstance(kept, float) else kept > 0):
+                raise ValueError(
+                    f"{name}_components={kept}: expected a number of components such as 20, or the share of "
+                    "the variance that they keep, such as 0.999"
+                )
+        if noise is not None and not 0 <= noise < inf:
+            raise ValueError(f"noise={noise}: expected a share of the variance, 0 or more, or null")
         self.channels = (coords, inputs, outputs)
         self.input_components, self.output_components = input_components, output_components
         self.kernel, self.max_lengths, self.fixed_noise, self.restarts = kernel, max_lengths, noise, restarts
@@ -181,12 +189,11 @@ class PodGP(nn.Module):
         start = START_LENGTH * (deviations[0] / units)[: 1 if one_length else None]
         form = {"rbf": kernels.RBF, "matern": partial(kernels.Matern, nu=2.5)}[self.kernel]
         kind = form(start.clamp(*LENGTH_BOUNDS).numpy(), LENGTH_BOUNDS)
-        noise, bounds = self.fixed_noise, "fixed"
-        if noise is None:
-            noise, bounds = START_NOISE, NOISE_BOUNDS
+        learned = self.fixed_noise is None
+        noise = START_NOISE if self.fixed_noise is None else self.fixed_noise
         process = GaussianProcessRegressor(
             kernels.ConstantKernel(START_AMPLITUDE, AMPLITUDE_BOUNDS)
-            * (kind + kernels.WhiteKernel(noise, bounds) if noise else kind),
+            * (kind + kernels.WhiteKernel(noise, NOISE_BOUNDS if learned else "fixed") if noise else kind),
             alpha=JITTER,
             n_restarts_optimizer=self.restarts,
             random_state=int(torch.randint(2**31, ())),
