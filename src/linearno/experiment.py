@@ -18,7 +18,7 @@ from linearno.ops import backend
 from linearno.run_config import RunConfig
 from linearno.run_folder import locked_folder, refuse_another_run, write_results
 from linearno.training import TrainingConfig, fit, parallel
-from linearno.training.fit import OnEpoch
+from linearno.training.closed_form import OnEpoch
 from linearno.training.history import read_history
 from linearno.training.predict import model_call, probe_sample, score
 

@@ -223,10 +223,12 @@ class PodGP(nn.Module):
                 f"model 'pod-gp' was fitted at {self.fixed_points} points, these samples have "
                 f"{coords.shape[1]}; it takes the points of its training data, in their order"
             )
+        if (inputs is None) != (self.channels[1] == 0):
+            raise UserError(f"model 'pod-gp' takes {self.channels[1]} input channels")
         z = coords.new_zeros(()).to(self.latents)
         if len(self.coords_basis):
             z = z + (coords.to(self.latents) - self.coords_mean).flatten(1) @ self.coords_basis
-        if inputs is not None and len(self.inputs_basis):
+        if inputs is not None:
             z = z + (inputs.to(self.latents) - self.inputs_mean).flatten(1) @ self.inputs_basis
         return self._correlation(z, self.latents)
 
