@@ -74,11 +74,11 @@ def test_mean_and_deviation_are_those_of_scikit_learn(kernel, noise):
     components = centred.flatten(1) @ model.outputs_basis
     z = (new["inputs"] - model.inputs_mean).flatten(1) @ model.inputs_basis
     form = kernels.RBF() if kernel == "rbf" else kernels.Matern(nu=2.5)
+    if model.noise > 0:
+        form += kernels.WhiteKernel(model.noise.item())
     columns = []
     for component, amplitude in zip(components.T, model.amplitudes.tolist(), strict=True):
-        process = kernels.ConstantKernel(amplitude) * (
-            form + kernels.WhiteKernel(max(model.noise.item(), 1e-300))
-        )
+        process = kernels.ConstantKernel(amplitude) * form
         twin = GaussianProcessRegressor(process, alpha=JITTER * amplitude, optimizer=None)
         columns.append(twin.fit(model.latents.numpy(), component.numpy()).predict(z.numpy(), return_std=True))
     means, deviations = (torch.tensor(np.stack(part, axis=1)) for part in zip(*columns, strict=True))
@@ -86,7 +86,7 @@ def test_mean_and_deviation_are_those_of_scikit_learn(kernel, noise):
     expected = model.outputs_mean + (means @ basis.T).view_as(mean)
     variance = (deviations.square() @ basis.square().T).view_as(mean) + model.residual
     torch.testing.assert_close(mean, expected, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(std, variance.sqrt(), rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(std, variance.sqrt(), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("kernel", ["matern", "rbf"])
@@ -184,16 +184,17 @@ def test_samples_above_the_limit_are_drawn_with_a_notice(caplog):
     assert "25 of 40 samples" in caplog.text
 
 
-def test_inputs_without_geometry_and_many_components_share_one_length_scale():
+def test_many_components_share_one_length_scale():
     model = fitted(smooth(40), max_lengths=1)
     new = smooth(20, seed=1)
     assert relative_error(model(*call(model, new)), new) < 0.1
 
 
-@pytest.mark.parametrize("form", ["onnx", "torch"])
-def test_an_exported_file_agrees(form, tmp_path):
+@pytest.mark.slow
+@pytest.mark.parametrize(("form", "suffix"), [("onnx", ".onnx"), ("torch", ".pt2")])
+def test_an_exported_file_agrees(form, suffix, tmp_path):
     fit("pod-gp", smooth(20), device="cpu", out=tmp_path / "run")
-    made = export_run(tmp_path / "run", tmp_path / f"model.{form}", form)
+    made = export_run(tmp_path / "run", tmp_path / f"model{suffix}", form)
     assert made.difference is None or made.difference < 1e-3
 
 
@@ -342,14 +343,14 @@ def test_a_recipe_runs_is_reported_and_predicts_with_deviations(tmp_path):
 
 @pytest.mark.slow
 def test_pipe_flow_of_a_hundred_samples(tmp_path):
-    """Error on generated pipes at 65 points a side; the mean field has 20 % and more."""
+    """Error on generated pipes at 33 points a side."""
     data, folder = tmp_path / "pipe", tmp_path / "run"
     sizes = ["--train", "100", "--test", "20", "--resolution", "33", "--device", "cpu"]
     made = CliRunner().invoke(app, ["data", "generate", "pipe", *sizes, "--out", str(data)])
     assert made.exit_code == 0, made.output
     changes = [f"data.root={data}", "data.train=100", "data.test=20", "data.source=generated"]
     metrics = run(changed(RECIPES["pipe/pod-gp"](), changes), folder, torch.device("cpu"))
-    assert metrics["relative_l2"]["mean"] < 0.035
+    assert metrics["relative_l2"]["mean"] < 0.05
     assert metrics["mean_field"]["relative_l2"] > 0.1
     assert json.loads((folder / "model.json").read_text())["model"]["name"] == "pod-gp"
 
