@@ -8,8 +8,9 @@ import typer
 
 from benchmarks.pages import write_docs as write_pages
 from benchmarks.records import Listing, Record, read_records, write_record
-from benchmarks.run_records import record_runs
+from benchmarks.run_records import record_of_run, record_runs
 from linearno.cli.shared import console, user_errors
+from linearno.core.errors import UserError
 
 COMMIT_DIGITS = 7
 
@@ -24,6 +25,7 @@ def results(
             "make one record, of their mean"
         ),
     ] = None,
+    id: Annotated[str | None, typer.Option("--id", help="id of the record, if one run is recorded")] = None,
     write_docs: Annotated[
         bool,
         typer.Option("--write-docs", help="write the tables of README.md and docs/ from the records"),
@@ -45,7 +47,10 @@ def results(
       python -m benchmarks results --record runs/darcy-linearno
     """
     with user_errors():
-        for made in record_runs(record or []):
+        if id is not None and len(record or []) != 1:
+            raise UserError("--id names the record of one run: give --record once")
+        made_records = [record_of_run(record[0], id)] if record and id else record_runs(record or [])
+        for made in made_records:
             typer.echo(f"record: {write_record(folder, made)}", err=as_json)
         listing = read_records(folder)
         if write_docs:
