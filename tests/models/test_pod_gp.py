@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from typer.testing import CliRunner
 
 from linearno import fit, load
@@ -15,6 +16,7 @@ from linearno.data import FieldData, FieldSpec
 from linearno.experiment import run
 from linearno.inference.export import export_run
 from linearno.models import MODELS, build_model
+from linearno.models import model as register
 from linearno.models.pod_gp import JITTER, PodGP
 from linearno.recipes import RECIPES
 from linearno.run_config import changed
@@ -360,3 +362,37 @@ def test_the_model_is_built_without_data_on_the_meta_device():
     with torch.device("meta"):
         model = build_model(MODELS["pod-gp"].config.make({"name": "pod-gp"}), spec)
     assert model.state_dict() == {}
+
+
+def test_a_model_of_ones_own_is_fitted_in_closed_form_and_loads_again(tmp_path):
+    """The mean of the training targets, whose shape follows from the data."""
+
+    @register("mean-field")
+    class MeanField(nn.Module):
+        """Mean of the targets."""
+
+        def __init__(self, *, coords: int, inputs: int, outputs: int):
+            super().__init__()
+            self.register_buffer("mean", None)
+
+        def require_fittable(self, samples):
+            pass
+
+        def fit(self, coords, inputs, targets):
+            self.mean = targets.mean(dim=0)
+
+        def allocate(self, shapes):
+            self.mean = torch.zeros(shapes["mean"])
+
+        def forward(self, coords, inputs=None):
+            return self.mean.expand(len(coords), -1, -1)
+
+    data = smooth(10)
+    try:
+        surrogate = fit("mean-field", data, device="cpu", out=tmp_path / "run")
+        loaded = load(tmp_path / "run")
+    finally:
+        del MODELS._entries["mean-field"]
+    found = loaded.predict(data["inputs"])
+    assert torch.equal(found, surrogate.predict(data["inputs"]))
+    torch.testing.assert_close(found, data["targets"].mean(dim=0).expand_as(found))
