@@ -184,6 +184,7 @@ class PodGP(nn.Module):
         """Length scales and noise with the largest marginal likelihood, found by scikit-learn."""
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor, kernels
+        from threadpoolctl import threadpool_limits  # scikit-learn brings it
 
         kept = torch.randperm(len(latents))[: self.tuning_samples].sort().values
         one_length = latents.shape[1] > self.max_lengths
@@ -201,7 +202,7 @@ class PodGP(nn.Module):
             random_state=int(torch.randint(2**31, ())),
         )
         leading = outputs[kept, :TUNED_OUTPUTS]
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), threadpool_limits(1):  # small matrices: threads only wait
             warnings.simplefilter("ignore", ConvergenceWarning)  # lengths at a bound: without effect
             process.fit((latents[kept] / units).numpy(), (leading / leading.std()).numpy())
         tuned = process.kernel_.k2
