@@ -8,8 +8,9 @@ import typer
 
 from benchmarks.pages import write_docs as write_pages
 from linearno.cli.shared import console, user_errors
+from linearno.core.errors import UserError
 from linearno.reproduce.records import Listing, Record, read_records, write_record
-from linearno.reproduce.run_records import record_runs
+from linearno.reproduce.run_records import record_of_run, record_runs
 
 COMMIT_DIGITS = 7
 
@@ -24,6 +25,7 @@ def results(
             "give one record of their mean"
         ),
     ] = None,
+    id: Annotated[str | None, typer.Option("--id", help="id of the record, if one run is recorded")] = None,
     write_docs: Annotated[
         bool,
         typer.Option("--write-docs", help="write the tables of README.md and docs/ from the records"),
@@ -43,8 +45,11 @@ def results(
       python -m benchmarks results --record runs/darcy-linearno
     """
     with user_errors():
-        for new in record_runs(record or []):
-            typer.echo(f"record: {write_record(folder, new)}", err=as_json)
+        if id is not None and len(record or []) != 1:
+            raise UserError("--id names the record of one run: give --record once")
+        made_records = [record_of_run(record[0], id)] if record and id else record_runs(record or [])
+        for made in made_records:
+            typer.echo(f"record: {write_record(folder, made)}", err=as_json)
         listing = read_records(folder)
         if write_docs:
             _write_pages(root, listing)

@@ -54,7 +54,8 @@ def _paper(model: ModelEntry) -> str:
 
 def _mark(name: str, model: str) -> str:
     benchmark = DATASETS[name]
-    if model in {benchmark.variant(entry).model or entry for entry in benchmark.models}:
+    classical = MODELS[model].family == "classical"  # baselines whose settings are all ours
+    if not classical and model in {benchmark.variant(entry).model or entry for entry in benchmark.models}:
         return PUBLISHED
     try:
         config = recipe(name, model)

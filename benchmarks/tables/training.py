@@ -36,6 +36,30 @@ def _train_row(name: str, record: Record) -> list[str]:
     ]
 
 
+@table(
+    "pod-gp",
+    "study/pod-gp",
+    command="linearno train pipe/pod-gp --set data.train=100 --out RUN && "
+    "python -m benchmarks results --record RUN --id study/pod-gp/pipe-100",
+)
+def pod_gp_table(found: Records) -> str:
+    runs = sorted(found.values(), key=lambda run: run.details["settings"]["data"]["train"])
+    rows = [
+        [
+            str(run.details["settings"]["data"]["train"]),
+            f"{100 * run.value:.2f} %",
+            f"{100 * run.against['mean field']:.1f} %",
+            f"{run.details['seconds']['train']:.1f}",
+            f"{run.details['parameters'] / 1e6:.1f} M",
+        ]
+        for run in runs
+    ]
+    head = ["training samples", f"test {runs[0].unit}", "mean field", "seconds of the fit", "stored numbers"]
+    origins = ", ".join(dict.fromkeys(f"{run.details['device']}, {origin(run)}" for run in runs))
+    note = f"`{runs[0].recipe}`, {runs[0].details['samples']} test samples, {runs[0].data}: {origins}."
+    return f"{markdown_table(head, rows)}\n\n{note}"
+
+
 @table("precision", "study/precision", command="python -m benchmarks precision darcy/linearno --out results")
 def precision_table(found: Records) -> str:
     return "\n\n".join(_precisions(record) for record in found.values())

@@ -13,13 +13,16 @@ from linearno.example_predictions import write_examples
 from linearno.inference.bundle import Bundle
 from linearno.initialization import open_splits, untrained
 from linearno.metrics.cost import count_flops
+from linearno.nn.protocol import SelfFitting, state_size
 from linearno.ops import backend
 from linearno.run_config import RunConfig
 from linearno.run_folder import locked_folder, refuse_another_run, write_results
 from linearno.training import TrainingConfig, fit, parallel
-from linearno.training.fit import OnEpoch
+from linearno.training.closed_form import OnEpoch
 from linearno.training.history import read_history
 from linearno.training.predict import model_call, probe_sample, score
+
+CLOSED_FORM = "fitted in closed form"
 
 
 def run(
@@ -63,7 +66,7 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
         "metric": first,
         **scores,
         "summaries": {name: float(of(predictions, test)) for name, of in config.benchmark.summaries.items()},
-        "parameters": sum(weight.numel() for weight in bundle.model.parameters()),
+        "parameters": state_size(bundle.model),
         "flops": _flops(bundle, test),
         "seconds": {
             "train": sum(record.seconds for record in read_history(folder / "history.jsonl")),
@@ -73,7 +76,7 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
         "device": device_name(bundle.device),
         "precision": bundle.precision,
         "training_precision": config.training.precision,
-        "protocol": _protocol(config.training),
+        "protocol": CLOSED_FORM if isinstance(bundle.model, SelfFitting) else _protocol(config.training),
     }
     if parallel.is_main_process():
         write_results(folder, results, errors)

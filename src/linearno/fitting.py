@@ -19,7 +19,7 @@ from linearno.data.sample import RENAMED_FIELDS
 from linearno.inference.bundle import Bundle, as_tensor
 from linearno.inference.bundle_files import require_rebuildable
 from linearno.initialization import initialize
-from linearno.models import MODELS, build_model
+from linearno.models import MODELS, build_model, self_fitting
 from linearno.nn.protocol import spec_of
 from linearno.training import EpochRecord, Task, TrainingConfig, TrainingSetup
 from linearno.training import fit as training_fit
@@ -75,7 +75,7 @@ def fit(
     bundle, setup = initialize(
         lambda spec: _module(model, settings, spec),
         train,
-        TrainingConfig.make(DEFAULTS | training),
+        TrainingConfig.make(DEFAULTS | ({"epochs": 1} if self_fitting(name) else {}) | training),
         task=task or Task(),
         seed=seed,
         recipe=f"fit/{name}",

@@ -17,6 +17,7 @@ from linearno.inference.bundle import Bundle, load
 from linearno.inference.bundle_files import require_rebuildable
 from linearno.meshes import CasesConfig
 from linearno.models import build_model
+from linearno.nn.protocol import SelfFitting, model_name
 from linearno.run_config import RunConfig
 from linearno.training import Task, TrainingConfig, TrainingSetup
 from linearno.training.setup import require_values, split_validation
@@ -89,6 +90,8 @@ def initialize(
     coords = data.coords if data.shared else None
     model, precision = build(spec), config.eval_precision
     bundle = Bundle(model, scaler, data.spec, coords, recipe, seed, precision, task, data.shared_aux)
+    if init_from is not None and isinstance(model, SelfFitting):
+        raise UserError(f"init_from: model {model_name(model)!r} is fitted in closed form; leave it out")
     if init_from is not None:
         warm_start(bundle, Path(init_from))
     setup = TrainingSetup(model, scaler, train, config, validation, task, seed, **judged_by)

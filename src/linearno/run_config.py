@@ -11,11 +11,13 @@ from linearno.core.config import Config, override
 from linearno.core.errors import UserError, did_you_mean
 from linearno.core.registry import Registry
 from linearno.data import DATASETS, METRICS, Benchmark, DataConfig, PerSample
-from linearno.models import MODELS
+from linearno.models import MODELS, self_fitting
 from linearno.nn import ModelConfig
 from linearno.training import TASKS, Task, TrainingConfig
 from linearno.training.checkpoint import checkpoint_settings
 from linearno.training.tasks import make_task
+
+CLOSED_FORM = {"epochs": 1, "precision": "fp32"}  # training settings of a model without gradient steps
 
 
 def _chosen(field: str, kind: Callable[[str], type[Config]]) -> BeforeValidator:
@@ -143,12 +145,14 @@ def recipe(benchmark: str, model: str) -> RunConfig:
     name, variant = _benchmark(benchmark)
     found = DATASETS[name]
     changes = found.variant(model)
-    training = {**found.protocol, **variant.get("training", {}), **changes.training}
+    model_config = _model_config(found, model)
+    at_once = CLOSED_FORM if self_fitting(model_config.name) else {}
+    training = {**found.protocol, **variant.get("training", {}), **at_once, **changes.training}
     return RunConfig.make(
         {
             "recipe": f"{benchmark}/{model}",
             "data": found.config.make({**variant.get("data", {}), **changes.data}),
-            "model": _model_config(found, model),
+            "model": model_config,
             "task": make_task(_task_settings(found.task, variant.get("task", {}), changes.task)),
             "training": TrainingConfig.make(training),
         }

@@ -14,6 +14,7 @@ from torch import Tensor
 from linearno.core.atomic_io import folder_lock, writable_folder, write_json, write_text
 from linearno.core.config import first_difference, read_yaml, read_yaml_values, write_yaml
 from linearno.core.errors import UserError, require
+from linearno.models import self_fitting
 from linearno.run_config import RunConfig, config_fingerprint
 from linearno.training import parallel
 from linearno.training.checkpoint import Checkpoints
@@ -64,6 +65,8 @@ def extend_run(folder: Path, epochs: int) -> RunConfig:
     with `schedule=constant` the result equals that of an uninterrupted run.
     """
     config = open_run(folder)
+    if self_fitting(config.model.name):
+        raise UserError(f"model {config.model.name!r} is fitted in closed form: it takes no more epochs")
     done = len(read_history(folder / "history.jsonl"))
     if done < config.training.epochs:
         raise UserError(

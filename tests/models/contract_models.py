@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from linearno.data import FieldData, FieldSpec
 from linearno.models import MODELS, ModelEntry, build_model
 from linearno.nn import ModelConfig
-from linearno.nn.protocol import completes, needs_of, spec_of
+from linearno.nn.protocol import SelfFitting, completes, needs_of, spec_of
 from linearno.training.tasks import Completion, Task
 
 GRID = (18, 4)  # U-Nets need more than 16 points along an axis
@@ -70,20 +70,24 @@ def task_of(case: str) -> Task:
 
 
 def build(case: str, grid: tuple[int, int] = GRID) -> nn.Module:
-    """The model for fields as those of `data_of`, drawn from seed 0."""
+    """The model for fields as those of `data_of`, drawn from seed 0; fitted to these if in closed form."""
     torch.manual_seed(0)
-    return build_model(config_of(case), task_of(case).spec(_data_spec(case, grid)))
+    model = build_model(config_of(case), task_of(case).spec(_data_spec(case, grid)))
+    if isinstance(model, SelfFitting):
+        batch = data_of(case, grid=grid).everything()
+        model.fit(batch.coords, batch.inputs, batch.targets)
+    return model
 
 
-def data_of(case: str, samples: int = 4) -> FieldData:
+def data_of(case: str, samples: int = 4, grid: tuple[int, int] = GRID) -> FieldData:
     """Samples on one grid of distorted points, from seed 0; inputs only where the task takes them."""
     generator = torch.Generator().manual_seed(0)
-    axes = torch.meshgrid(*(torch.linspace(0, 1, side) for side in GRID), indexing="ij")
+    axes = torch.meshgrid(*(torch.linspace(0, 1, side) for side in grid), indexing="ij")
     coords = torch.stack(axes, dim=-1).flatten(0, 1)
     coords = coords + 0.05 * torch.rand(coords.shape, generator=generator)
     a = torch.rand(samples, len(coords), 1, generator=generator)
     targets = torch.cat([a * coords[:, :1], a.square() + coords[:, 1:]], dim=-1)
-    spec = _data_spec(case, GRID)
+    spec = _data_spec(case, grid)
     ring = torch.stack([torch.arange(len(coords)), torch.arange(len(coords)).roll(1)])
     aux = {"edges": ring, "mass": torch.rand(samples, len(coords), 1, generator=generator)}
     return FieldData(
@@ -91,7 +95,7 @@ def data_of(case: str, samples: int = 4) -> FieldData:
         coords,
         a if spec.inputs else None,
         targets,
-        surface=torch.arange(len(coords)) < GRID[1] if "surface" in _needs(case) else None,
+        surface=torch.arange(len(coords)) < grid[1] if "surface" in _needs(case) else None,
         aux={need: aux[need] for need in spec.aux},
     )
 

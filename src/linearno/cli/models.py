@@ -13,7 +13,7 @@ from torch import nn
 from linearno.cli.shared import ImportOption, console, user_errors
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, FieldSpec
-from linearno.models import MODELS, ModelEntry, build_model, import_definitions
+from linearno.models import MODELS, ModelEntry, build_model, import_definitions, self_fitting
 from linearno.models.registry import Family
 from linearno.nn import ModelConfig
 from linearno.nn.protocol import capabilities
@@ -31,9 +31,11 @@ def models(
 ) -> None:
     """List the models, or the settings of one, which `train --set model.FIELD=VALUE` changes.
 
-    Capabilities, at the default settings: `mesh` any points, `grid` a regular grid only, `graph` edges
-    between points; `ragged` meshes of different sizes in a batch; `query` predictions at any points; `stream`
-    meshes larger than memory. Parameters are those of the recipes darcy/MODEL and elasticity/MODEL.
+    Capabilities, at the default settings: `mesh` any points, `grid` a regular grid only, `points` those of
+    the training data only, `graph` edges between points; `ragged` meshes of different sizes in a batch;
+    `query` predictions at any points; `stream` meshes larger than memory; `closed form` fitted without
+    gradient steps; `std` standard deviations. Parameters are those of the recipes darcy/MODEL and
+    elasticity/MODEL.
 
     Examples:
 
@@ -97,6 +99,8 @@ def _count(name: str, benchmark: str) -> str:
         config = recipe(benchmark, name)
         layout = DATASETS[benchmark].layout
         if layout is None or config.model.name != name or set(config.task.provides):
+            return ""
+        if self_fitting(name):  # the size of its state follows from the data
             return ""
         model = _without_weights(config.model, layout(config.data).spec)
     except UserError:

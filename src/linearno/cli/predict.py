@@ -56,6 +56,9 @@ def predict(
         bool, typer.Option("--skip-bad", help="leave out meshes of a folder that cannot be used")
     ] = False,
     tolerate: TolerateOption = "",
+    std: Annotated[
+        bool, typer.Option("--std", help="also write the standard deviation of each field, as NAME_std")
+    ] = False,
     device: DeviceOption = "auto",
     imports: ImportOption = None,
 ) -> None:
@@ -79,11 +82,16 @@ def predict(
     In time:  linearno predict runs/ns-linearno first_frames.npz --steps 30
 
     Large:    linearno predict runs/elasticity-linearno big.npz --memory 8GB
+
+    With standard deviations:  linearno predict runs/darcy-pod-gp new.npz --std
     """
     with user_errors():
         import_definitions(imports or [])
         bundle = load(run, device)
-        if are_meshes(inputs, bundle):
+        meshes = are_meshes(inputs, bundle)
+        if std and (meshes or steps is not None or memory is not None):
+            raise UserError("--std is for array files, without --steps and --memory: leave it out")
+        if meshes:
             model = MeshModel.of(bundle, tolerate=tolerated(tolerate), memory=memory)
             return predict_meshes(model, inputs, out, given_numbers(given), skip_bad)
         out = out or Path("prediction.npz")
@@ -92,12 +100,17 @@ def predict(
         spec = bundle.call_spec.model_copy(update={"grid": None}) if completes else bundle.call_spec
         need_coords = completes or bundle.coords is None
         arrays = read_input_arrays(inputs[0], spec, stride=stride, need_coords=need_coords)
-        outputs = _predict(bundle, arrays, _aux_arrays(inputs[0], bundle), steps, memory)
+        if std:
+            outputs, deviations = bundle.predict_with_std(arrays.inputs, arrays.coords)
+        else:
+            outputs = _predict(bundle, arrays, _aux_arrays(inputs[0], bundle), steps, memory)
         grid = bundle.spec.grid or outputs.shape[1:2]
         shape = (*arrays.leading[:-1], *grid) if completes else arrays.leading
         frame = bundle.task.frame or 1
         names = bundle.spec.outputs if steps is None else _step_names(outputs.shape[-1], frame)
         fields = {name: outputs[..., i].reshape(shape).numpy() for i, name in enumerate(names)}
+        if std:
+            fields |= {f"{n}_std": deviations[..., i].reshape(shape).numpy() for i, n in enumerate(names)}
         write_arrays(out, fields)
         shapes = ", ".join(f"{name} {field.shape}" for name, field in fields.items())
         console.print(f"{out}: {shapes}")

@@ -21,6 +21,7 @@ from linearno.data.baseline_training import (
     geo_fno,
     library,
     oformer,
+    pod_gp,
 )
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.body_fitted import Nodes, Values, body_fitted_splits, read_nodes
@@ -216,6 +217,7 @@ DATASETS.register("airfoil")(
             "f-fno": f_fno("published settings", modes=(32, 16), append="grid"),
             "f-fno-nsl": library("Simplified F-FNO", model="f-fno", **F_FNO_SIMPLIFIED, width=32),
             "lsm": library("LSM", width=32),
+            "pod-gp": pod_gp(),
         },
         resolution=RESOLUTION,
         layout=airfoil_layout,

@@ -114,6 +114,17 @@ def f_fno(source: str, *, data: Mapping[str, Any] | None = None, **settings: Any
     return Variant({"width": 64, "depth": 24, **settings}, None, F_FNO_TRAINING, data or {}, summary=summary)
 
 
+def pod_gp(*, data: Mapping[str, Any] | None = None, task: Mapping[str, Any] | None = None) -> Variant:
+    """POD-GP with its default settings.
+
+    Args:
+        data: changes to the benchmark's data.
+        task: changes to the benchmark's task, see `Variant`.
+    """
+    summary = "POD-GP: principal components and Gaussian processes, fitted in closed form (our settings)."
+    return Variant(data=data or {}, task=task or {}, summary=summary)
+
+
 def oformer(
     source: str,
     *,

@@ -18,6 +18,7 @@ from linearno.data.baseline_training import (
     f_fno,
     library,
     oformer,
+    pod_gp,
 )
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
@@ -174,6 +175,7 @@ DATASETS.register("darcy")(
                 "Simplified F-FNO", model="f-fno", **F_FNO_SIMPLIFIED, width=128, unified={"ref": 8}
             ),
             "lsm": library("LSM", width=64),
+            "pod-gp": pod_gp(),
         },
         resolution=RESOLUTION,
         layout=darcy_layout,

@@ -18,6 +18,7 @@ from linearno.data.baseline_training import (
     geo_fno,
     library,
     oformer,
+    pod_gp,
 )
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
@@ -167,6 +168,7 @@ DATASETS.register("elasticity")(
             "f-fno": f_fno("our settings", modes=12, latent=40),
             "f-fno-nsl": library("Simplified F-FNO", model="f-fno", **F_FNO_SIMPLIFIED, width=128, latent=96),
             "lsm": library("LSM", width=32, latent=96),
+            "pod-gp": pod_gp(),
         },
         resolution=EDGES,
         layout=elasticity_layout,

@@ -20,6 +20,7 @@ from linearno.data.baseline_training import (
     f_fno,
     library,
     oformer,
+    pod_gp,
 )
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
@@ -209,6 +210,7 @@ DATASETS.register("ns")(
             "f-fno": f_fno("our settings"),
             "f-fno-nsl": library("Simplified F-FNO", model="f-fno", **F_FNO_SIMPLIFIED, width=20),
             "lsm": library("LSM", width=64, norm="instance"),
+            "pod-gp": pod_gp(),
         },
         resolution=256,
         layout=ns_layout,

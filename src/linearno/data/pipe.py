@@ -18,6 +18,7 @@ from linearno.data.baseline_training import (
     geo_fno,
     library,
     oformer,
+    pod_gp,
 )
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.body_fitted import Nodes, Values, body_fitted_splits, read_nodes
@@ -200,6 +201,7 @@ DATASETS.register("pipe")(
                 "Simplified F-FNO", model="f-fno", data=NEXT, **F_FNO_SIMPLIFIED, width=128, append="coords"
             ),
             "lsm": library("LSM", data=NEXT, width=32),
+            "pod-gp": pod_gp(data=NEXT),
         },
         resolution=RESOLUTION,
         layout=pipe_layout,

@@ -22,6 +22,7 @@ from linearno.data.baseline_training import (
     f_fno,
     library,
     oformer,
+    pod_gp,
 )
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits, Variant
 from linearno.data.field_data import FieldData
@@ -270,6 +271,7 @@ DATASETS.register("plasticity")(
             "f-fno": f_fno("our settings", time=True, append="grid"),
             "f-fno-nsl": library("Simplified F-FNO", model="f-fno", **F_FNO_SIMPLIFIED, width=128, time=True),
             "lsm": library("LSM", width=32, norm="instance", time=True),
+            "pod-gp": pod_gp(task={"name": "direct"}),
         },
         resolution=PUBLISHED_NODES,
         layout=plasticity_layout,

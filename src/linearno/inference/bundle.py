@@ -21,17 +21,21 @@ from linearno.data import Batch, FieldData, FieldSpec
 from linearno.inference.bundle_files import BundleParts, read_bundle, write_bundle
 from linearno.inference.guard import warn_of_another_grid, warn_of_infinities, warn_outside
 from linearno.inference.streaming import OnChunk, Streamer
+from linearno.models import MODELS, probabilistic
 from linearno.nn.protocol import (
     GRID_NEED,
+    Probabilistic,
     Queryable,
     Streamable,
     completes,
     fixed_grid,
+    fixed_points,
     needs_of,
     unsupported,
 )
 from linearno.ops.ragged import offsets_of
 from linearno.training import Rollout, predict
+from linearno.training.predict import model_call
 from linearno.training.progress import unfinished
 
 NO_OBSERVATIONS = "a field is reconstructed from observations: give their values and coordinates"
@@ -103,6 +107,34 @@ class Bundle(BundleParts):
             found = self.predict_data(data, batch=batch, stream=stream)
         return _like(found, inputs, coords)
 
+    def predict_with_std(
+        self, inputs: A | None = None, coords: A | None = None, *, batch: int = 1
+    ) -> tuple[A, A]:
+        """Mean and standard deviation of the outputs, each (S, N, C), in physical units.
+
+        For a model with a standard deviation, such as "pod-gp"; the mean is what `predict` returns.
+
+        Args:
+            inputs: input channels (S, N, C); None for a model without inputs.
+            coords: points (N, X) or (S, N, X); None for those that all training samples shared.
+            batch: samples per call of the model.
+        """
+        model, scaler = self.model, self.scaler
+        if not isinstance(model, Probabilistic):
+            raise unsupported(self.model, "standard deviations", [n for n in MODELS if probabilistic(n)])
+        if self.task.name != "direct":
+            raise UserError(f"task={self.task.name}: a standard deviation is known for the direct task alone")
+
+        def mean_and_std(asked: Batch) -> Tensor:
+            (points, values), more = model_call(self.model, scaler, asked.to(self.device))
+            mean, std = model.mean_and_std(points, values, **more)
+            return torch.cat([scaler.outputs.decode(mean), std * scaler.outputs.std], dim=-1)
+
+        data = self._field_data(as_tensor(inputs), as_tensor(coords), None, self._channels(None), {})
+        found = predict(self.model, scaler, data, batch=batch, device=self.device, predictor=mean_and_std)
+        mean, std = found.chunk(2, dim=-1)
+        return _like(mean, inputs, coords), _like(std, inputs, coords)
+
     def _field_data(
         self,
         inputs: Tensor | None,
@@ -119,7 +151,13 @@ class Bundle(BundleParts):
         spec, (aux, edge_offsets) = self._spec_with(aux), self._aux_tensors(aux)
         coords, inputs = self._require_fit(coords, inputs, packed=segments is not None)
         if segments is None:
-            if self.coords is not None and fixed_grid(self.model) is not None:
+            points = fixed_points(self.model)
+            if points not in (None, coords.shape[-2]):
+                raise UserError(
+                    f"this model takes the {points} points of its training data in their order, got "
+                    f"{coords.shape[-2]} points"
+                )
+            if self.coords is not None and (points is not None or fixed_grid(self.model) is not None):
                 warn_of_another_grid(coords, self.coords)
             blank = coords.new_empty(_sample_count(coords, inputs), coords.shape[-2], channels)
         else:

@@ -31,7 +31,7 @@ from linearno.core.provenance import commit, machine, versions
 from linearno.data import FieldData, FieldSpec, Scaler
 from linearno.meshes.config import MeshFields
 from linearno.models import MODELS, rebuild_model
-from linearno.nn.protocol import fixed_grid, model_name, spec_of
+from linearno.nn.protocol import SelfFitting, fixed_grid, model_name, spec_of
 from linearno.ops import backend
 from linearno.training import Task
 from linearno.training.predict import predict_batch, probe_sample
@@ -221,11 +221,17 @@ def _build(path: Path, card: BundleCard, spec: FieldSpec, shapes: Mapping[str, A
     def build() -> nn.Module:
         try:
             with _parameter_limit(len(shapes)), _size_errors():
-                return _rebuilt(card.model.name, sizes, card.model.settings, card.seed)
+                model = _rebuilt(card.model.name, sizes, card.model.settings, card.seed)
         except _TooLarge:
             raise UserError(misfit) from None
         except UserError as error:
             raise UserError(f"{path}: model.{error}") from None
+        if isinstance(model, SelfFitting):
+            try:
+                model.allocate(shapes)
+            except UserError as error:
+                raise UserError(f"{misfit}: {error}") from None
+        return model
 
     def compare(described: nn.Module) -> nn.Module:
         if grid := fixed_grid(described):
@@ -262,7 +268,7 @@ def require_rebuildable(parts: BundleParts, train: FieldData, points: int | None
     Compares predictions for the first sample of `train`, or for its first `points` points.
     """
     model, name = parts.model, model_name(parts.model)
-    if type(model).__module__.startswith("linearno."):
+    if type(model).__module__.startswith("linearno.") or isinstance(model, SelfFitting):
         return
     card = json.loads(json.dumps(make_card(parts)["model"]))
     sizes = {size: card[size] for size in MODELS[name].sizes}

@@ -7,7 +7,16 @@ from linearno.models.cross_linearno import CrossLinearNO
 from linearno.models.linearno import LinearNO
 from linearno.models.plugins import import_definitions
 from linearno.models.published_weights import from_published, infer_config, read_weights
-from linearno.models.registry import MODELS, ModelEntry, PublishedFormat, build_model, model, rebuild_model
+from linearno.models.registry import (
+    MODELS,
+    ModelEntry,
+    PublishedFormat,
+    build_model,
+    model,
+    probabilistic,
+    rebuild_model,
+    self_fitting,
+)
 from linearno.models.transolver import Transolver
 
 for _module in pkgutil.iter_modules(__path__):
@@ -25,6 +34,8 @@ __all__ = [
     "import_definitions",
     "infer_config",
     "model",
+    "probabilistic",
     "read_weights",
     "rebuild_model",
+    "self_fitting",
 ]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from linearno.core.errors import UserError
 from linearno.core.registry import Registry
 from linearno.data import FieldSpec
-from linearno.nn.protocol import GRID_NEED, ModelConfig, ModelSpec, settings_of
+from linearno.nn.protocol import GRID_NEED, ModelConfig, ModelSpec, Probabilistic, SelfFitting, settings_of
 
 SIZES = ("coords", "inputs", "outputs")  # constructor arguments that come from the data
 AUTHORS_AND_YEAR = re.compile(r"\(([^()]*?\d{4})\b")  # in the first line of a docstring
@@ -151,6 +151,16 @@ def model(
         return cls
 
     return add
+
+
+def self_fitting(name: str) -> bool:
+    """Whether the model of that name is fitted in closed form instead of by gradient steps."""
+    return issubclass(MODELS[name].cls, SelfFitting)
+
+
+def probabilistic(name: str) -> bool:
+    """Whether the model of that name predicts a standard deviation with the mean."""
+    return issubclass(MODELS[name].cls, Probabilistic)
 
 
 def build_model(config: ModelConfig, spec: FieldSpec) -> nn.Module:

@@ -94,16 +94,33 @@ def fixed_grid(model: nn.Module) -> tuple[int, ...] | None:
     return None
 
 
+def fixed_points(model: nn.Module) -> int | None:
+    """The number of points that a model outside grids is bound to; None if it predicts at any points."""
+    return model.fixed_points if isinstance(model, FixedPoints) else None
+
+
+def state_size(model: nn.Module) -> int:
+    """Number of parameters; of a model fitted in closed form, of the numbers of its fitted state."""
+    tensors = model.buffers() if isinstance(model, SelfFitting) else model.parameters()
+    return sum(tensor.numel() for tensor in tensors)
+
+
 def capabilities(model: nn.Module) -> tuple[str, ...]:
-    """Where the model predicts ("grid" or "mesh"), and "graph", "ragged", "query", "stream" if it can."""
+    """Where the model predicts ("grid", "mesh" or "points"), and what else it can do.
+
+    "graph", "ragged", "query", "stream", "closed form" and "std".
+    """
     needs = needs_of(model) or ()
     found = {
         "grid": fixed_grid(model) is not None or GRID_NEED in needs,
-        "mesh": fixed_grid(model) is None and GRID_NEED not in needs,
+        "mesh": fixed_grid(model) is None and GRID_NEED not in needs and not isinstance(model, FixedPoints),
+        "points": isinstance(model, FixedPoints),
         "graph": "edges" in needs or hasattr(spec_of(model).config, "graph"),
         "ragged": takes_segments(model) and fixed_grid(model) is None,
         "query": isinstance(model, Queryable) and fixed_grid(model) is None,
         "stream": isinstance(model, Streamable) and fixed_grid(model) is None,
+        "closed form": isinstance(model, SelfFitting),
+        "std": isinstance(model, Probabilistic),
     }
     return tuple(name for name, present in found.items() if present)
 
@@ -122,6 +139,48 @@ class FixedGrid(Protocol):
 
     @property
     def grid_free_settings(self) -> str: ...
+
+
+@runtime_checkable
+class FixedPoints(Protocol):
+    """A model bound to the points of its training data, or to points that correspond to them in order."""
+
+    @property
+    def fixed_points(self) -> int | None:
+        """Number of points of every sample; None as long as any number is possible."""
+        ...
+
+
+@runtime_checkable
+class SelfFitting(Protocol):
+    """A model that is fitted in closed form, by one call of `fit`, instead of by gradient steps.
+
+    Its fitted state is buffers, None before, which are saved with the model.
+    """
+
+    def require_fittable(self, samples: int) -> None:
+        """Refuse so many training samples, or a missing package, before any work."""
+        ...
+
+    def fit(self, coords: Tensor, inputs: Tensor | None, targets: Tensor) -> None:
+        """Fit to all training samples (S, N, ·), scaled as `forward` sees them, with scaled targets.
+
+        Random choices are drawn from the global random state, which the seed of the run sets.
+        """
+        ...
+
+    def allocate(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Make buffers of these shapes, read from a saved model, by name; refuse shapes that do not fit."""
+        ...
+
+
+@runtime_checkable
+class Probabilistic(Protocol):
+    """A model that predicts a standard deviation with the mean."""
+
+    def mean_and_std(self, coords: Tensor, inputs: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What `forward` returns, and its standard deviation in the same units, each (B, N, C)."""
+        ...
 
 
 @runtime_checkable

@@ -22,8 +22,9 @@ from linearno.viz import png_bytes
 
 NOT_RUN, NOT_APPLICABLE = "not run", "/"
 GUIDE = (
-    "Each cell: our error, then the published one in brackets. Published errors are those of Hu et al. (2026) "
-    "on the original files, ours those of the data below. “not run”: no record yet; “/”: does not apply."
+    "Each cell: our error, then the published one in brackets. Published errors are those of Hu et al. "
+    "(2026) on the original files, ours those of the data below. “not run”: no record yet; “/”: does not "
+    "apply."
 )
 
 

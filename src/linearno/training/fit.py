@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from math import ceil, inf
 from pathlib import Path
@@ -15,8 +14,10 @@ from linearno.core.device import device_name, set_matmul_precision
 from linearno.core.durations import format_duration
 from linearno.core.errors import UserError
 from linearno.core.randomness import torch_generator
+from linearno.nn.protocol import SelfFitting
 from linearno.training import parallel
 from linearno.training.checkpoint import Checkpoints, checkpoint_settings, pack_state, unpack_state
+from linearno.training.closed_form import OnEpoch, fit_closed_form
 from linearno.training.history import EpochRecord, append_history, cut_history, read_history
 from linearno.training.interrupt import Interrupted, StopRequest, stop_on_signals
 from linearno.training.predict import predict, sample_errors
@@ -26,8 +27,6 @@ from linearno.training.trainer import Trainer
 log = logging.getLogger(__name__)
 LOSS_SPIKE_FACTOR = 2  # warn if the loss exceeds its lowest value by this factor
 WARM_UP_STEPS = 4  # the remaining time is estimated from as many steps after these
-
-OnEpoch = Callable[[EpochRecord], None]
 
 
 def fit(
@@ -40,6 +39,7 @@ def fit(
 ) -> None:
     """Train `setup.model` in place, or resume from the checkpoint in `folder`.
 
+    A model that is `SelfFitting` is fitted in closed form, without checkpoints: a stopped run starts again.
     Initial weights, data, settings and seed determine the result, on a CPU to the bit. Ctrl-C and SIGTERM
     raise `Interrupted` after a checkpoint is written. Inside `parallel.processes` all processes call this
     together, and the first one writes.
@@ -53,6 +53,9 @@ def fit(
     """
     if parallel.is_main_process():
         writable_folder(folder)
+    if isinstance(setup.model, SelfFitting):
+        fit_closed_form(setup, device=device, folder=folder, on_epoch=on_epoch)
+        return
     set_matmul_precision(setup.config.precision)
     run = _Run(setup, device, folder, fingerprint)
     run.resume()

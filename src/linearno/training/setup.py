@@ -14,6 +14,7 @@ from linearno.data.scaler import Scaler
 from linearno.nn.protocol import (
     GRID_NEED,
     Recomputable,
+    SelfFitting,
     Streamable,
     fixed_grid,
     grid_free_settings,
@@ -72,7 +73,10 @@ class TrainingSetup:
             self.task.draw(min(points, self.config.points or points), 0)
         if self.loss is not None and self.config.loss.kind == "benchmark":
             require_values("the loss", self.loss, self.train, gradient=True)
-        _require_output(self)
+        if isinstance(self.model, SelfFitting):
+            _require_closed_form(self, self.model)
+        else:
+            _require_output(self)
 
 
 def split_validation(train: FieldData, count: int, seed: int) -> tuple[FieldData, FieldData | None]:
@@ -129,6 +133,22 @@ def _require_points(setup: TrainingSetup) -> None:
         raise UserError(f"training.points={config.points}: model {name!r} needs all {edges[0]}; leave it out")
     if config.keep_surface and train.surface is None:
         raise UserError("training.keep_surface=true: these data do not say which points are on a surface")
+
+
+def _require_closed_form(setup: TrainingSetup, model: SelfFitting) -> None:
+    """Refuse settings, tasks and data that need gradient steps."""
+    config, task, name = setup.config, setup.task, model_name(setup.model)
+    if config.epochs != 1:
+        raise UserError(
+            f"training.epochs={config.epochs}: model {name!r} is fitted in closed form, at once; set it to 1"
+        )
+    if task.unrolls:
+        raise UserError(f"task={task.name}: model {name!r} takes no gradient steps; set task.forcing=teacher")
+    if config.points is not None:
+        raise UserError(f"training.points={config.points}: model {name!r} takes all points; leave it out")
+    if setup.train.spec.masked_outputs:
+        raise UserError(f"model {name!r} needs targets at all points; these data have some that are unknown")
+    model.require_fittable(len(setup.train))
 
 
 def require_shardable(setup: TrainingSetup) -> None:

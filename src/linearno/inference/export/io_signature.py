@@ -10,7 +10,7 @@ from math import prod
 from typing import Any, Literal, NamedTuple
 
 from linearno.inference.bundle import Bundle
-from linearno.nn.protocol import completes, fixed_grid, needs_of, unsupported
+from linearno.nn.protocol import completes, fixed_grid, fixed_points, needs_of, unsupported
 from linearno.training import Timed
 
 Kind = Literal["coords", "input", "time", "points", "output"]
@@ -51,19 +51,20 @@ class TensorSpec(NamedTuple):
 def io_signature(bundle: Bundle) -> tuple[list[TensorSpec], list[TensorSpec]]:
     """Input and output tensors of one call of a bundle's model.
 
-    Coordinates are no input of a model on a fixed grid whose points all samples share.
+    Coordinates are no input of a model on a fixed grid or fixed points that all samples share.
     """
     extra = [need for need in needs_of(bundle.model) or () if need in bundle.spec.aux or need == "surface"]
     if extra:
         raise unsupported(bundle.model, f"export, since it needs {extra[0]}")
     spec, output_names, grid = bundle.call_spec, _output_names(bundle), fixed_grid(bundle.model)
+    points = prod(grid) if grid else fixed_points(bundle.model)
     reconstructs = completes(bundle.model)
-    input_axis = prod(grid) if grid else "observations" if reconstructs else "points"
+    input_axis = points or ("observations" if reconstructs else "points")
     output_axis = "points" if reconstructs else input_axis
     names = iter(_identifiers([*spec.inputs, *output_names]))
     inputs = [TensorSpec("input", next(names), (field,), ("batch", input_axis)) for field in spec.inputs]
     outputs = [TensorSpec("output", next(names), (field,), ("batch", output_axis)) for field in output_names]
-    if not (grid and inputs and bundle.coords is not None):
+    if not (points and inputs and bundle.coords is not None):
         coords = TensorSpec("coords", "coords", spec.coords, ("batch", input_axis, len(spec.coords)))
         inputs.insert(0, coords)
     if "time" in (needs_of(bundle.model) or ()):
