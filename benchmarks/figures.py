@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from linearno.viz.style import RUN_COLORS, dress, legend_below, new_figure, plain_log_ticks, run_color
+from linearno.viz.style import RUN_COLORS, format_axes, legend_below, new_figure, plain_log_ticks, run_color
 
 
 def convergence_figure(
@@ -38,7 +38,7 @@ def convergence_figure(
     axes.set_xticks(some, [str(size) for size in some])
     axes.xaxis.set_minor_locator(NullLocator())
     plain_log_ticks(axes.yaxis)
-    dress(axes, x="number of points N", y=error_label, grid=True)
+    format_axes(axes, x="number of points N", y=error_label, grid=True)
     legend_below(figure, axes)
     return figure
 
@@ -66,13 +66,13 @@ def growth_figure(
     centre = np.exp(np.log(slow).mean()) * (large / np.exp(np.log(large).mean())) ** exponent
     drawn[0].plot(sizes, seconds, "o", color=run_color(0), label="measured")
     drawn[0].plot(large, centre, color=run_color(0), label=f"fit: $N^{{{exponent:.2f}}}$")
-    dress(drawn[0], y="time (s)", grid=True)
+    format_axes(drawn[0], y="time (s)", grid=True)
     if gigabytes is not None:
         drawn[1].plot(sizes, gigabytes, "o-", color=run_color(1), label="memory")
-        dress(drawn[1], y="memory beside the mesh (GB)", grid=True)
+        format_axes(drawn[1], y="memory beside the mesh (GB)", grid=True)
     for axes in drawn:
         axes.set(xscale="log", yscale="log")
         plain_log_ticks(axes.yaxis)
-    dress(drawn[-1], x="number of points N", y=drawn[-1].get_ylabel(), grid=True)
+    format_axes(drawn[-1], x="number of points N", y=drawn[-1].get_ylabel(), grid=True)
     legend_below(figure, drawn[0])
     return figure

@@ -83,7 +83,7 @@ def test_without_data_scaled_fields_are_named_and_not_scored(weights, darcy_fold
         "import", weights, "--recipe", "darcy/linearno", "-o", run, *sets(*SMALL, "data.stride=60")
     )
     assert code == 0, output
-    assert "remark: coeff, sol in standard deviations from the mean" in output
+    assert "note: coeff, sol are in standard deviations from the mean" in output
     bundle = load(run)
     assert bundle.spec.unit("sol") == "standard deviations from the mean"
     assert bundle.predict(torch.randn(2, 64, 1)).shape == (2, 64, 1)  # 421 points a side, every 60th

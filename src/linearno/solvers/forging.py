@@ -23,7 +23,7 @@ from scipy.interpolate import CubicSpline
 from torch import Tensor
 from torch.nn.functional import pad
 
-from linearno.core.errors import SampleError, UserError, entry
+from linearno.core.errors import SampleError, UserError, look_up
 from linearno.solvers.captured_steps import capture_step
 from linearno.solvers.plasticity import Body, Material, Nodes, areas, body_at_rest
 
@@ -196,7 +196,7 @@ def rows_of(resolution: int) -> int:
 
 def mesh_of(resolution: int, scheme: str) -> int:
     """Nodes along the block of the mesh on which so many points are solved for."""
-    return (resolution - 1) * entry("scheme", scheme, SCHEMES).finer + 1
+    return (resolution - 1) * look_up("scheme", scheme, SCHEMES).finer + 1
 
 
 def require_resolution(resolution: int) -> None:

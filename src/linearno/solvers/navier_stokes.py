@@ -16,7 +16,7 @@ from numpy import ndarray
 from torch import Tensor
 from torch.fft import fftfreq, irfft2, rfft2, rfftfreq
 
-from linearno.core.errors import SampleError, UserError, entry
+from linearno.core.errors import SampleError, UserError, look_up
 from linearno.solvers.captured_steps import capture_step
 from linearno.solvers.random_fields import draw_each, periodic_field
 
@@ -113,7 +113,7 @@ def benchmark_force(size: int) -> Float[Tensor, "K K"]:
 
 
 def scheme_named(name: str) -> Scheme:
-    return entry("scheme", name, SCHEMES)
+    return look_up("scheme", name, SCHEMES)
 
 
 def _require_fields(w: Given, f: Given) -> None:
