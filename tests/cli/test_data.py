@@ -41,7 +41,7 @@ def test_a_set_is_made_checked_and_not_made_twice(type_, tmp_path):
     line = f"generate darcy --train 3 --test 2 --resolution 11 --out {tmp_path}"
     first = type_(line)
     assert first.exit_code == 0
-    assert first.output.startswith(f"{tmp_path}: seed 0, resolution 11, train 3, test 2; made in")
+    assert first.output.startswith(f"{tmp_path}: seed 0, resolution 11, train 3, test 2; generated in")
     assert first.output.endswith(" s (solved on cpu)\n")
     assert first.output.count("\n") == 1  # quiet where there is no terminal
     assert "already complete, nothing to do" in type_(line).output
@@ -52,7 +52,7 @@ def test_a_benchmark_with_a_validation_split_makes_it_too(type_, tmp_path):
     line = f"generate burgers --train 3 --test 2 --val 1 --resolution 8 --out {tmp_path}"
     result = type_(line)
     assert result.exit_code == 0
-    assert "seed 0, resolution 8, train 3, test 2, val 1; made in" in result.output
+    assert "seed 0, resolution 8, train 3, test 2, val 1; generated in" in result.output
     assert "already complete, nothing to do" in type_(line).output
     assert "no problems found" in type_(f"verify burgers --root {tmp_path}").output
     (tmp_path / "val_u.npy").write_bytes(b"")
@@ -114,7 +114,7 @@ def test_a_small_flow_is_made_with_the_scheme_that_was_asked_for(type_, tmp_path
     line = f"generate ns --train 2 --test 1 --resolution 16 --out {tmp_path}"
     first = type_(f"{line} --scheme rk4")
     assert first.exit_code == 0, first.output
-    assert "seed 0, resolution 16, train 2, test 1, scheme rk4; made in" in first.output
+    assert "seed 0, resolution 16, train 2, test 1, scheme rk4; generated in" in first.output
     assert "already complete, nothing to do" in type_(line).output  # the usual scheme
     other = type_(f"{line} --scheme euler")
     assert other.exit_code == 2
@@ -126,7 +126,7 @@ def test_a_small_set_of_pipes_is_made_and_checked(type_, tmp_path):
     line = f"generate pipe --train 2 --test 1 --resolution 9 --out {tmp_path}"
     first = type_(line)
     assert first.exit_code == 0, first.output
-    assert "seed 0, resolution 9, train 2, test 1; made in" in first.output
+    assert "seed 0, resolution 9, train 2, test 1; generated in" in first.output
     assert "already complete, nothing to do" in type_(line).output
     assert "no problems found" in type_(f"verify pipe --root {tmp_path}").output
     assert "data/pipe" in type_("list").output
@@ -135,7 +135,7 @@ def test_a_small_set_of_pipes_is_made_and_checked(type_, tmp_path):
 def test_cells_are_made_and_checked_and_a_damaged_published_file_is_one_line(type_, tmp_path):
     result = type_(f"generate elasticity --train 3 --test 2 --out {tmp_path}")
     assert result.exit_code == 0, result.output
-    assert "seed 0, resolution 10, train 3, test 2; made in" in result.output
+    assert "seed 0, resolution 10, train 3, test 2; generated in" in result.output
     assert "no problems found" in type_(f"verify elasticity --root {tmp_path}").output
     np.save(tmp_path / "Random_UnitCell_XY_10.npy", np.zeros((2000, 972, 2)))
     result = type_(f"verify elasticity --root {tmp_path}")
@@ -169,7 +169,7 @@ def test_the_help_of_each_command_shows_an_example(type_, command):
 def test_a_gpu_that_is_not_here_is_one_line_and_leaves_no_folder(type_, tmp_path):
     result = type_(f"generate darcy --device cuda --out {tmp_path}/set")
     assert result.exit_code == 2
-    assert "no CUDA device is here" in result.stderr
+    assert "this machine has no CUDA device" in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "set").exists()
 
@@ -277,7 +277,7 @@ def tiny(type_, tmp_path, monkeypatch):
 def test_without_sizes_those_of_the_set_that_was_begun_or_made_are_taken(type_, tiny):
     tiny("generate darcy --train 3 --test 1 --device cpu")
     note = "darcy: sizes as in data/darcy; for all 6 samples: --full with another --out\n"
-    for outcome in ("made in", "already complete, nothing to do"):
+    for outcome in ("generated in", "already complete, nothing to do"):
         result = type_("generate darcy --device cpu")
         assert result.exit_code == 0, result.output
         assert f"train 3, test 1; {outcome}" in result.stdout

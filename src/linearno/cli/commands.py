@@ -10,7 +10,7 @@ from linearno.core.version import VERSION
 VERBS = {
     "Start here": {
         "demo": Verb("demo:demo", "Solve a PDE, train two models, compare them (2 minutes)"),
-        "gallery": Verb("gallery:gallery", "Solve and learn every benchmark at small size"),
+        "gallery": Verb("gallery:gallery", "Train a small model on every benchmark"),
         "doctor": Verb("doctor:doctor", "Show what is installed and which device is used"),
     },
     "Data": {

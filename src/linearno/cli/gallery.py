@@ -1,4 +1,4 @@
-"""`linearno gallery`: solve and learn every benchmark at small size, and show all on one page."""
+"""`linearno gallery`: train a small model on every benchmark and show all on one page."""
 
 import os
 import time

@@ -25,7 +25,7 @@ def import_(
     data: Annotated[Path | None, typer.Option(help="training data, to fit the scaler")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="change any field of the recipe; may be repeated"),
+        typer.Option("--set", metavar="FIELD=VALUE", help="change a field of the recipe; repeatable"),
     ] = None,
 ) -> None:
     """Import weights saved by published code, such as that of LinearNO or Transolver, as a run folder.

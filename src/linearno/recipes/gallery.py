@@ -1,4 +1,4 @@
-"""Recipes of `linearno gallery`: every benchmark at a size that two cores solve and learn in minutes.
+"""Recipes of `linearno gallery`: every benchmark at a size that takes two cores a few minutes.
 
 Not benchmarks: sizes, epochs and learning rates were tuned on these test splits. To add a card, write a
 function with `@gallery_entry`.
