@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from linearno.viz.style import RUN_COLORS, dress, legend_below, new_figure, plain_log_ticks, run_color
+from linearno.viz.style import RUN_COLORS, format_axes, legend_below, new_figure, plain_log_ticks, run_color
 
 
 def convergence_figure(
@@ -45,7 +45,7 @@ def convergence_figure(
     axes.set_xticks(ticks, [str(size) for size in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
     plain_log_ticks(axes.yaxis)
-    dress(axes, x="number of points N", y=error_label, grid=True)
+    format_axes(axes, x="number of points N", y=error_label, grid=True)
     legend_below(figure, axes)
     return figure
 
@@ -85,13 +85,13 @@ def growth_figure(
     )
     panel_axes[0].plot(sizes, seconds, "o", color=run_color(0), label="measured")
     panel_axes[0].plot(fitted_sizes, fit, color=run_color(0), label=f"fit: $N^{{{exponent:.2f}}}$")
-    dress(panel_axes[0], y="time (s)", grid=True)
+    format_axes(panel_axes[0], y="time (s)", grid=True)
     if gigabytes is not None:
         panel_axes[1].plot(sizes, gigabytes, "o-", color=run_color(1), label="memory")
-        dress(panel_axes[1], y="memory without the mesh (GB)", grid=True)
+        format_axes(panel_axes[1], y="memory without the mesh (GB)", grid=True)
     for axes in panel_axes:
         axes.set(xscale="log", yscale="log")
         plain_log_ticks(axes.yaxis)
-    dress(panel_axes[-1], x="number of points N", y=panel_axes[-1].get_ylabel(), grid=True)
+    format_axes(panel_axes[-1], x="number of points N", y=panel_axes[-1].get_ylabel(), grid=True)
     legend_below(figure, panel_axes[0])
     return figure

@@ -56,7 +56,7 @@ def test_an_unfinished_run_gets_no_more_epochs_and_a_recipe_none_at_all(tiny_run
     folder = tmp_path / "part"
     folder.mkdir()
     (folder / "config.yaml").write_bytes((tiny_run / "config.yaml").read_bytes())
-    with pytest.raises(UserError, match="has done 0 of 3 epochs: finish it with `linearno train"):
+    with pytest.raises(UserError, match="has finished 0 of 3 epochs: finish the run with `linearno train"):
         extend_run(folder, 2)
     assert "give its folder, not 'darcy/linearno'" in refused("train", "darcy/linearno", "--more-epochs", 3)
     assert "leave --set, --out and --init-from out" in refused("train", tiny_run, "--set", "seed=1")

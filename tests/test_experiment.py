@@ -52,9 +52,9 @@ def test_a_run_folder_holds_what_the_design_says(tiny_run, tiny_config):
         (
             "plasticity/linearno",
             "model.time=false",
-            "task=timed predicts frames by their time: set model.time=true",
+            "task=timed is time-conditioned: set model.time=true",
         ),
-        ("airfoil/linearno", "model.time=true", "task=direct provides no times: set model.time=false"),
+        ("airfoil/linearno", "model.time=true", "task=direct provides no time input: set model.time=false"),
         (
             "ns/linearno",
             "task.name=completion",

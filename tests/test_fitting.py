@@ -62,9 +62,9 @@ def test_a_model_that_is_built_is_trained_in_place():
     bundle = fit(net, arrays(), **QUICK)
     assert bundle.model is net
     assert not torch.equal(net.head.weight, before)
-    with pytest.raises(UserError, match="the model takes 3 inputs, the data have 1"):
+    with pytest.raises(UserError, match="the model expects 3 inputs, the data have 1"):
         fit(LinearNO(coords=2, inputs=3, outputs=1, **SMALL), arrays(), **QUICK)
-    with pytest.raises(UserError, match="settings build a model from its name"):
+    with pytest.raises(UserError, match="settings apply to a model given by name"):
         fit(net, arrays(), settings=SMALL, **QUICK)
 
 
@@ -116,7 +116,7 @@ def test_a_stopped_fit_resumes_to_the_bit(tmp_path):
         ),
         ({"inputs": np.zeros((8, 19, 1))}, r"inputs have shape \(8, 19, 1\), expected .* = \(8, 20, 1\)"),
         ({"inputs": np.zeros((7, 20, 1))}, "inputs are of 7 samples, the targets of 8"),
-        ({"targets": np.full((8, 20, 1), np.nan)}, "targets hold NaN or infinite numbers"),
+        ({"targets": np.full((8, 20, 1), np.nan)}, "targets contain NaN or infinite numbers"),
         ({"targets": np.zeros(8)}, r"outputs have shape \(8,\), expected \(samples, points, channels\)"),
     ],
 )

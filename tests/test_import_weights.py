@@ -71,7 +71,7 @@ def test_an_imported_run_is_scored_and_reported_as_any_other(imported, tmp_path)
 
 def test_a_run_is_not_imported_over_another_nor_trained_over(imported, weights):
     again = refused("import", weights, "--recipe", "darcy/linearno", "-o", imported)
-    assert "already holds a run" in again
+    assert "already contains a run" in again
     assert "recipe was 'darcy/linearno with darcy.pt'" in refused(
         "train", "darcy/linearno", "--out", imported, "--device", "cpu"
     )
@@ -83,7 +83,7 @@ def test_without_data_scaled_fields_are_named_and_not_scored(weights, darcy_fold
         "import", weights, "--recipe", "darcy/linearno", "-o", run, *sets(*SMALL, "data.stride=60")
     )
     assert code == 0, output
-    assert "remark: coeff, sol in standard deviations from the mean" in output
+    assert "note: coeff, sol are in standard deviations from the mean" in output
     bundle = load(run)
     assert bundle.spec.unit("sol") == "standard deviations from the mean"
     assert bundle.predict(torch.randn(2, 64, 1)).shape == (2, 64, 1)  # 421 points a side, every 60th
@@ -91,7 +91,7 @@ def test_without_data_scaled_fields_are_named_and_not_scored(weights, darcy_fold
     config = (run / "config.yaml").read_text()
     data, rest = config.index("data:"), config.index("model:")
     (run / "config.yaml").write_text(config[:data] + changes + config[rest:])
-    assert "import its weights with --data" in refused("evaluate", run, "--device", "cpu")
+    assert "import it with --data" in refused("evaluate", run, "--device", "cpu")
 
 
 def test_where_nothing_is_scaled_no_data_are_needed(tmp_path):
@@ -150,7 +150,7 @@ def spoil(kind: str, good: Path, path: Path) -> None:
         ("truncated", "is truncated or no file that torch.save wrote"),
         ("text", "is truncated or no file that torch.save wrote"),
         ("list", "holds no state dict"),
-        ("nan", "placeholder holds NaN or infinite numbers"),
+        ("nan", "placeholder contains NaN or infinite numbers"),
         ("partial", "lack 'preprocess.linear_post.bias'"),
         ("module", "asks for 'torch.nn.modules.linear.Linear', which is no part of plain weights"),
         ("other", "not weights of a published model (found layer.weight …)"),

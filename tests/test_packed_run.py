@@ -13,7 +13,7 @@ from linearno.core.errors import UserError
 from linearno.data import DATASETS, Batch, Benchmark, DataConfig, FieldData, FieldSpec, Splits
 from linearno.experiment import evaluate, run
 from linearno.metrics import relative_l2
-from linearno.report.gallery import Shown, write_gallery
+from linearno.report.gallery import GalleryCard, write_gallery
 from linearno.report.run_folder import read_run
 from linearno.run_config import RunConfig
 from linearno.training.predict import mean_field_error
@@ -124,7 +124,7 @@ def test_the_page_and_the_gallery_show_them(finished, tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert page.count("u as truth, prediction and absolute error") == 3
     points = len(read_run(finished, "discs").cases.coords[1])
-    shown = Shown("discs", "Discs", "What?", finished, tmp_path / "page.html", 1.0)
+    shown = GalleryCard("discs", "Discs", "What?", finished, tmp_path / "page.html", 1.0)
     write_gallery(tmp_path / "gallery.html", [shown], {})
     assert f"of {points} points" in (tmp_path / "gallery.html").read_text()
 

@@ -173,7 +173,7 @@ def test_a_rollout_is_animated_step_by_step(marched, tmp_path):
 
 
 def test_only_rollouts_are_animated(marched, completed, tmp_path):
-    assert "is no rollout" in refused("animate", completed, "-o", tmp_path / "film.gif")
+    assert "is not a rollout" in refused("animate", completed, "-o", tmp_path / "film.gif")
     assert "ends in .gif or .mp4" in refused("animate", marched, "-o", tmp_path / "film.png")
     assert linearno("animate", marched, "--case", "middle")[0] == 2
     assert not list(tmp_path.iterdir())

@@ -1,10 +1,10 @@
-"""Neural operators by linear attention: gather N points into M slices, mix, scatter back."""
+"""Neural operators in PyTorch: train, evaluate and deploy surrogates of PDE solvers on meshes and grids."""
 
 from importlib import import_module
 
 from linearno.core.version import VERSION as __version__
 
-TYPE_CHECKING = False  # true for type checkers; `typing` itself takes longer to import than all else here
+TYPE_CHECKING = False  # true for type checkers; importing `typing` would be the slowest part of this import
 if TYPE_CHECKING:
     from linearno import data as data
     from linearno import inference as inference

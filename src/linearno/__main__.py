@@ -1,4 +1,4 @@
-"""`python -m linearno` is `linearno`."""
+"""Run the command line with `python -m linearno`."""
 
 from linearno.cli import main
 

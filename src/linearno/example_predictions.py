@@ -1,4 +1,4 @@
-"""Example predictions of a run, for its pictures: the best, median and worst test sample.
+"""Example predictions of a run for its figures: the best, median and worst test sample.
 
 Axes: S samples, K examples, N points, C channels, L layers, H heads, M slices.
 """
@@ -24,18 +24,18 @@ Weights = Float[Tensor, "H N M"]
 def write_examples(
     path: Path, bundle: Bundle, test: FieldData, predictions: Tensor, errors: Tensor, batch: int = 1
 ) -> None:
-    """Write the fields of the best, median and worst sample, and the slice maps of the median one.
+    """Write the fields of the best, median and worst sample, and the slice maps of the median sample.
 
-    A field reconstruction is written with its observed points instead of slice maps; a model that is not
-    `Inspectable` has neither. Meshes of different sizes are concatenated, with their offsets.
+    A field reconstruction gets its observed points instead of slice maps; slice maps need a model that is
+    `Inspectable`. Meshes of different sizes are concatenated, with their offsets.
 
     Args:
-        path: the .npz file.
+        path: .npz file to write.
         bundle: the surrogate.
         test: all test samples.
-        predictions: for all of them, in the form of the targets.
-        errors: (S,) by which they are ranked.
-        batch: samples per batch of the evaluation, which determine what was observed.
+        predictions: predictions for all test samples, in the layout of the targets.
+        errors: (S,) errors by which samples are ranked.
+        batch: samples per batch of the evaluation, which determines the observed points.
     """
     order = errors.argsort()
     index = order[torch.tensor([0, (len(order) - 1) // 2, -1])]
@@ -51,7 +51,7 @@ def write_examples(
         fields = {name: part[0] for name, part in fields.items()} | {"offsets": examples.segments}
     arrays = {"sample": index, "error": errors[index], **fields}
     if test.spec.grid is not None:
-        arrays["grid"] = torch.tensor(test.spec.grid)  # of these data: a run may be evaluated on a finer grid
+        arrays["grid"] = torch.tensor(test.spec.grid)  # may be finer than the grid of training
     draws = [evaluation_draw(bundle.task, test.coords.shape[-2], bundle.seed, int(i) // batch) for i in index]
     observed = [points for points in draws if points is not None]
     if observed:
@@ -69,7 +69,7 @@ def write_examples(
 
 @torch.no_grad()
 def _slice_maps(bundle: Bundle, sample: Batch) -> dict[str, Tensor]:
-    """By layer (L, H, …): dominant slice and weight of the most used one at a point, rank of the kernel."""
+    """Dominant slice and weight of the most used slice (L, H, N), and rank of the kernel (L, H)."""
     assert isinstance(bundle.model, Inspectable)
     sample = bundle.task.probe_batch(sample)._replace(segments=None).to(bundle.device)
     arguments, keywords = model_call(bundle.model, bundle.scaler, sample)
@@ -81,14 +81,14 @@ def _slice_maps(bundle: Bundle, sample: Batch) -> dict[str, Tensor]:
         maps["phi_slice"].append(most_used_slice(phi))
         maps["psi_slice"].append(most_used_slice(psi))
         maps["rank"].append(attention_rank(phi, psi))
-    found = {name: torch.stack(parts) for name, parts in maps.items()}
-    return found | {"slices": torch.tensor(phi.shape[-1])} if found else {}
+    stacked = {name: torch.stack(parts) for name, parts in maps.items()}
+    return stacked | {"slices": torch.tensor(phi.shape[-1])} if stacked else {}
 
 
 def attention_rank(phi: Weights, psi: Weights) -> Int[Tensor, "H"]:
-    """The numerical rank of φψᵀ in each head, at most M; singular values below N ε of the largest are zero.
+    """Numerical rank of φψᵀ in each head, at most M; singular values below N ε of the largest count as zero.
 
-    The N×N kernel is never formed: φ = Q₁R₁ and ψ = Q₂R₂ give it the singular values of R₁R₂ᵀ.
+    The N×N kernel is never formed: with φ = Q₁R₁ and ψ = Q₂R₂ its singular values are those of R₁R₂ᵀ.
     """
     tolerance = phi.shape[-2] * torch.finfo(phi.dtype).eps
     small = torch.linalg.qr(phi.double(), mode="r").R @ torch.linalg.qr(psi.double(), mode="r").R.mT
@@ -97,6 +97,6 @@ def attention_rank(phi: Weights, psi: Weights) -> Int[Tensor, "H"]:
 
 
 def most_used_slice(weights: Weights) -> Float[Tensor, "H N"]:
-    """The slice of each head with the largest total weight, as a map over the points."""
+    """Weights at the points of the slice with the largest total weight in each head."""
     best = weights.sum(dim=-2).argmax(dim=-1)
     return weights.take_along_dim(best[:, None, None], dim=-1).squeeze(-1)

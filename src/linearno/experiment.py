@@ -1,4 +1,4 @@
-"""The spine: disk → batch → model → metric, read downwards."""
+"""Run an experiment: load the data, train the model, evaluate it, write the run folder."""
 
 import time
 from pathlib import Path
@@ -28,21 +28,22 @@ CLOSED_FORM = "fitted in closed form"
 def run(
     config: RunConfig, folder: Path, device: torch.device, on_epoch: OnEpoch | None = None
 ) -> dict[str, Any]:
-    """Train, evaluate once on the test split in physical units, and write the run folder; or resume a run.
+    """Train or resume a run, evaluate it once on the test split in physical units, write the run folder.
 
-    Inside `parallel.processes` all processes call this together; all get the metrics, the first one writes.
+    Inside `parallel.processes` all processes must call this function; all return the metrics, and the main
+    process writes the files.
 
     Args:
-        config: all that determines the run.
-        folder: run folder, new or of the same configuration.
-        device: where to train and evaluate.
+        config: everything that determines the run.
+        folder: new run folder, or that of an interrupted run with the same configuration.
+        device: device of training and evaluation.
         on_epoch: called after every epoch.
     """
     refuse_another_run(folder, config)
     config.require_task_fits_model()
     splits = open_splits(config.data)  # disk → samples
-    bundle, setup = untrained(config, splits)  # model and scaler; all checks are done here
-    with locked_folder(folder, config) as fingerprint:  # from here on files are written
+    bundle, setup = untrained(config, splits)  # model and scaler; all checks precede training
+    with locked_folder(folder, config) as fingerprint:
         fit(setup, device=device, folder=folder, fingerprint=fingerprint, on_epoch=on_epoch)
         if parallel.is_main_process():
             bundle.save(folder)
@@ -50,22 +51,27 @@ def run(
 
 
 def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) -> dict[str, Any]:
-    """Score the test split in physical units; write the metrics and example predictions to the run folder."""
+    """Evaluate the test split in physical units and write metrics and example predictions to the run folder.
+
+    Returns the content of metrics.json.
+    """
     test, batch = splits.test, config.training.eval_batch
     if bundle.spec.standardised != test.spec.standardised:
-        raise UserError(f"{folder} does not know the scaling of its data: import its weights with --data")
+        raise UserError(f"{folder} was imported without the scaler of its data: import it with --data FOLDER")
     metrics = config.metrics | {"relative_l2": config.metrics.get("relative_l2", relative_l2)}
     began = time.perf_counter()
     predictions = bundle.predict_data(test, batch=batch)
     seconds = time.perf_counter() - began
     errors, scores = score(predictions, splits, metrics, bundle.task)
-    first = next(iter(metrics))
+    main_metric = next(iter(metrics))
     results = {
         "split": "test",
         "samples": len(test),
-        "metric": first,
+        "metric": main_metric,
         **scores,
-        "summaries": {name: float(of(predictions, test)) for name, of in config.benchmark.summaries.items()},
+        "summaries": {
+            name: float(summary(predictions, test)) for name, summary in config.benchmark.summaries.items()
+        },
         "parameters": state_size(bundle.model),
         "flops": _flops(bundle, test),
         "seconds": {
@@ -81,19 +87,20 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
     if parallel.is_main_process():
         write_results(folder, results, errors)
         examples = folder / "figures" / "cases.npz"
-        write_examples(examples, bundle, test, predictions, errors[first], batch)
+        write_examples(examples, bundle, test, predictions, errors[main_metric], batch)
     return results
 
 
 def _flops(bundle: Bundle, test: FieldData) -> int:
-    """Floating-point operations of one model call, for the first test sample."""
-    call = probe_sample(bundle.task, test, bundle.device)
-    arguments, keywords = model_call(bundle.model, bundle.scaler, call)
+    """Floating-point operations of one model call on the first test sample."""
+    sample = probe_sample(bundle.task, test, bundle.device)
+    arguments, keywords = model_call(bundle.model, bundle.scaler, sample)
     with backend("plain"):
         return count_flops(bundle.model, *arguments, **keywords)
 
 
 def _protocol(training: TrainingConfig) -> str:
+    """Which epoch is evaluated, for metrics.json."""
     if training.validation:
         return f"best epoch on {training.validation} validation samples held out of train"
     return "last epoch, no validation (the paper's protocol)"

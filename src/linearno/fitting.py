@@ -1,4 +1,4 @@
-"""Train a model on arrays, from Python. Axes: S samples, N points, X coordinates, C channels."""
+"""Train a model on arrays from Python. Axes: S samples, N points, X coordinates, C channels."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ AXES = ("x", "y", "z")
 BUSY = "another process is training in {root}; wait, or choose another folder"
 DEFAULTS: dict[str, Any] = {"epochs": 100, "loss": {"scaled": True}}
 FORMER_NAMES = {new: former for former, new in RENAMED_FIELDS.items()}
-ADDED_DEFAULTS = {"warmup": 0.3, "decay": 0.5, "decay_epochs": 100}  # settings of later versions
+ADDED_DEFAULTS = {"warmup": 0.3, "decay": 0.5, "decay_epochs": 100}  # defaults of settings added later
 PARTS = ("coords", "inputs", "targets", "surface")
 
 Arrays = Mapping[str, "np.ndarray | Tensor | None"]
@@ -55,90 +55,95 @@ def fit(
         data: {"coords": …, "inputs": …, "targets": …}, arrays of numpy or torch: coords (N, X) shared by all
             samples or (S, N, X), inputs (S, N, C) if there are some, targets (S, N, C); a list of
             {"coords": (N, X), …}, one for each sample, if meshes differ in size; or a `FieldData`.
-        settings: of the model, if it is given by name.
+        settings: settings of the model, if it is given by name.
         spec: names and units of the fields; x, y, z, input_0, …, output_0, … by default.
         grid: (rows, columns) if the points are those of a grid in C order.
         task: how samples become model calls; outputs from inputs at the same points by default.
-        out: folder for the bundle, history and checkpoints; a folder that holds a stopped run is resumed.
+        out: folder for the bundle, history and checkpoints; an interrupted run in it is resumed.
         device: "auto", "cpu", "cuda", …
-        seed: of initial weights and order of samples.
+        seed: random seed of initial weights and order of samples.
         on_epoch: called after every epoch.
         training: fields of `TrainingConfig`: epochs=100, batch=4, lr=1e-3, validation=10, …
 
     >>> bundle = linearno.fit("linearno", {"coords": xy, "inputs": a, "targets": u}, epochs=50, batch=8)
     >>> bundle.predict(a_new)  # (S, N, C), numpy in and numpy out
     """
-    where = resolve_device(device)
+    resolved = resolve_device(device)
     train = data if isinstance(data, FieldData) else _field_data(data, spec, grid)
     train.check()
     name = model if isinstance(model, str) else spec_of(model).config.name
     bundle, setup = initialize(
-        lambda spec: _module(model, settings, spec),
+        lambda spec: _resolve_model(model, settings, spec),
         train,
         TrainingConfig.make(DEFAULTS | ({"epochs": 1} if self_fitting(name) else {}) | training),
         task=task or Task(),
         seed=seed,
         recipe=f"fit/{name}",
     )
-    if isinstance(model, str):  # a given module may hold what its constructor would not draw again
+    if isinstance(model, str):  # a module may have been changed after its construction
         require_rebuildable(bundle, train, setup.config.points)
     fingerprint = _fingerprint(setup, train)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch if out is None else out)
         if (folder / "config.yaml").exists():
-            raise UserError(f"{folder} holds a run of `linearno train`; choose another folder")
+            raise UserError(f"{folder} contains a run of `linearno train`; choose another folder")
         with folder_lock(writable_folder(folder), busy=BUSY):
-            training_fit(setup, device=where, folder=folder, fingerprint=fingerprint, on_epoch=on_epoch)
+            training_fit(setup, device=resolved, folder=folder, fingerprint=fingerprint, on_epoch=on_epoch)
             if out is not None:
                 bundle.save(folder)
     bundle.model.eval()
     return bundle
 
 
-def _module(model: nn.Module | str, settings: Mapping[str, Any] | None, spec: FieldSpec) -> nn.Module:
+def _resolve_model(model: nn.Module | str, settings: Mapping[str, Any] | None, spec: FieldSpec) -> nn.Module:
+    """Build a model given by name, or check that the sizes of a module fit the data."""
     if isinstance(model, str):
         return build_model(MODELS[model].config.make({"name": model, **(settings or {})}), spec)
     if settings:
-        raise UserError("settings build a model from its name; this one is built: leave them out")
+        raise UserError("settings apply to a model given by name; omit them for a module")
     for part, size in spec_of(model).sizes.items():
         if part != "grid" and size != len(getattr(spec, part)):
-            raise UserError(f"the model takes {size} {part}, the data have {len(getattr(spec, part))}")
+            raise UserError(f"the model expects {size} {part}, the data have {len(getattr(spec, part))}")
     return model
 
 
 def _field_data(
     data: Arrays | Sequence[Arrays], spec: FieldSpec | None, grid: tuple[int, ...] | None
 ) -> FieldData:
+    """`FieldData` from the arrays of all samples, or from a list of samples on different meshes."""
     samples: list[Any] = list(data) if isinstance(data, list | tuple) else [data]
     if not samples or not all(isinstance(sample, Mapping) for sample in samples):
         raise UserError("data: expected {'coords': …, 'targets': …}, a list of such samples, or FieldData")
-    parts = [_tensors(sample) for sample in samples]
-    spec = spec or _spec(parts[0], grid)
+    tensors = [_tensors(sample) for sample in samples]
+    spec = spec or _default_spec(tensors[0], grid)
     if isinstance(data, Mapping):
-        one = parts[0]
-        return FieldData(spec, one["coords"], one.get("inputs"), one["targets"], surface=one.get("surface"))
-    surface = [one["surface"] for one in parts if "surface" in one]
-    batches = [Batch(one["coords"], one.get("inputs"), one["targets"]) for one in parts]
-    return FieldData.pack(spec, batches, surface or None)
+        parts = tensors[0]
+        inputs, surface = parts.get("inputs"), parts.get("surface")
+        return FieldData(spec, parts["coords"], inputs, parts["targets"], surface=surface)
+    surfaces = [parts["surface"] for parts in tensors if "surface" in parts]
+    batches = [Batch(parts["coords"], parts.get("inputs"), parts["targets"]) for parts in tensors]
+    return FieldData.pack(spec, batches, surfaces or None)
 
 
 def _tensors(sample: Arrays) -> dict[str, Tensor]:
-    """The arrays of one sample, or of all, as float32 tensors."""
+    """Arrays as float32 tensors; an error if a part is unknown, missing or not finite."""
     if unknown := [name for name in sample if name not in PARTS]:
         raise UserError(f"data has {unknown[0]!r}; expected {', '.join(PARTS)}")
     if missing := [name for name in ("coords", "targets") if sample.get(name) is None]:
         raise UserError(
-            f"data has no {missing[0]!r}; expected coords, inputs (if there are some) and targets"
+            f"data has no {missing[0]!r}; expected coords, targets and, if the model needs them, inputs"
         )
-    found = {name: as_tensor(part) for name, part in sample.items() if part is not None}
-    for name in found.keys() - {"surface"}:
-        found[name] = found[name].float()
-        if not found[name].isfinite().all():
-            raise UserError(f"{name} hold NaN or infinite numbers")
-    return found
+    tensors = {name: as_tensor(part) for name, part in sample.items() if part is not None}
+    for name in tensors.keys() - {"surface"}:
+        tensors[name] = tensors[name].float()
+        if not tensors[name].isfinite().all():
+            raise UserError(f"{name} contain NaN or infinite numbers")
+    return tensors
 
 
-def _spec(parts: Mapping[str, Tensor], grid: tuple[int, ...] | None) -> FieldSpec:
+def _default_spec(parts: Mapping[str, Tensor], grid: tuple[int, ...] | None) -> FieldSpec:
+    """A spec with default field names, whose fields are all standardised."""
+
     def names(kind: str, part: str) -> tuple[str, ...]:
         return tuple(f"{kind}_{i}" for i in range(parts[part].shape[-1] if part in parts else 0))
 
@@ -155,9 +160,9 @@ def _spec(parts: Mapping[str, Tensor], grid: tuple[int, ...] | None) -> FieldSpe
 
 
 def _fingerprint(setup: TrainingSetup, data: FieldData) -> str:
-    """Identifies model, data and settings: a folder of another run is not resumed.
+    """Hash of model, data and settings, by which a folder of another run is recognised.
 
-    Settings have the names that they had when runs were first saved, so that stopped runs of earlier versions
+    Settings are hashed under the names of the first version, so that interrupted runs of earlier versions
     resume.
     """
     digest = hashlib.sha256()

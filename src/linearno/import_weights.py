@@ -17,27 +17,27 @@ from linearno.models import MODELS, build_model, from_published, infer_config, r
 from linearno.nn.protocol import ModelSpec, settings_of, spec_of
 from linearno.run_config import RunConfig
 
-UNSCALED = "standard deviations from the mean"  # unit of a field with unknown scaling
+UNSCALED = "standard deviations from the mean"  # unit of a field whose scaler is unknown
 
 
 def import_weights(weights: Path, config: RunConfig, folder: Path, *, with_data: bool) -> Bundle:
     """Write a run folder with published weights in the model of a recipe.
 
     Args:
-        weights: file that the published code saved.
+        weights: state dict saved by the published code.
         config: configuration of the recipe.
         folder: run folder to write.
-        with_data: fit the scaling on the training data of the recipe, as the published code does. Without,
-            the model predicts scaled fields from scaled fields, and their units say so.
+        with_data: fit the scaler on the training data of the recipe, as the published code does. Otherwise
+            the model maps scaled fields to scaled fields, in units of standard deviations.
     """
     for name in ("config.yaml", "model.json"):
         if (folder / name).exists():
-            raise UserError(f"{folder} already holds a run; choose another --out or remove it")
+            raise UserError(f"{folder} already contains a run; choose another --out or remove it")
     tensors = read_weights(weights)
     config.require_task_fits_model()
     bundle = untrained(config, open_splits(config.data))[0] if with_data else _unscaled(config)
     try:
-        _fill(bundle.model, tensors, config.recipe)
+        _load_published(bundle.model, tensors, config.recipe)
     except UserError as error:
         raise UserError(f"{weights}: {error}") from None
     label = f"{config.recipe} with {weights.name}"
@@ -48,16 +48,16 @@ def import_weights(weights: Path, config: RunConfig, folder: Path, *, with_data:
 
 
 def unscaled_fields(spec: FieldSpec) -> list[str]:
-    """The fields whose scaling is unknown since they were imported without data."""
+    """Names of the fields whose scaler is unknown, since weights were imported without data."""
     return [name for name, unit in spec.units.items() if unit == UNSCALED]
 
 
 def _unscaled(config: RunConfig) -> Bundle:
-    """The model for the published files, with an identity scaler."""
-    find = DATASETS[config.data.name].layout
-    if find is None:
-        raise UserError(f"the fields of {config.data.name} are known from its files only: give --data FOLDER")
-    layout = find(config.data)
+    """The untrained model for the layout of the published files, with an identity scaler."""
+    layout_of = DATASETS[config.data.name].layout
+    if layout_of is None:
+        raise UserError(f"the fields of {config.data.name} are known from its files only: add --data FOLDER")
+    layout = layout_of(config.data)
     parts = {part: getattr(layout.spec, part) for part in layout.spec.standardised}
     units = layout.spec.units | {name: UNSCALED for names in parts.values() for name in names}
     spec = layout.spec.model_copy(update={"standardised": (), "units": units})
@@ -74,22 +74,22 @@ def _unscaled(config: RunConfig) -> Bundle:
     )
 
 
-def _fill(model: nn.Module, weights: Mapping[str, Tensor], recipe: str) -> None:
-    """Load published weights into the model; an error names the first difference."""
+def _load_published(model: nn.Module, weights: Mapping[str, Tensor], recipe: str) -> None:
+    """Load published weights into the model; an error names the first setting that differs."""
     for name, tensor in weights.items():
         if not tensor.isfinite().all():
-            raise UserError(f"{name} holds NaN or infinite numbers")
-    found, spec = infer_config(weights), spec_of(model)
-    settings = spec.config.model_dump(include=set(found))
-    _require_same(settings, {name: found[name] for name in settings}, recipe)
+            raise UserError(f"{name} contains NaN or infinite numbers")
+    inferred, spec = infer_config(weights), spec_of(model)
+    settings = spec.config.model_dump(include=set(inferred))
+    _require_same(settings, {name: inferred[name] for name in settings}, recipe)
     published = from_published(weights, model=spec.config.name, **_hints(spec))
     _require_same(dict(spec.sizes), dict(spec_of(published).sizes), recipe)
-    filled = published.state_dict()
-    model.load_state_dict({name: filled[name] for name in model.state_dict()})
+    state = published.state_dict()
+    model.load_state_dict({name: state[name] for name in model.state_dict()})
 
 
 def _hints(spec: ModelSpec) -> dict[str, Any]:
-    """Settings that the shapes of published weights do not determine, from the model to be filled."""
+    """Settings of the model that the shapes of published weights do not determine."""
     arguments = dict(spec.sizes) | settings_of(spec.config)
     if (unified := arguments.get("unified")) is not None:
         arguments["unified_pos"] = unified.ref
@@ -98,8 +98,8 @@ def _hints(spec: ModelSpec) -> dict[str, Any]:
 
 
 def _require_same(expected: dict[str, Any], found: dict[str, Any], recipe: str) -> None:
-    message = "{path} is {new!r} in these weights and {old!r} in " + recipe
-    if difference := first_difference(expected, found, words=message):
+    template = "{path} is {new!r} in these weights and {old!r} in " + recipe
+    if difference := first_difference(expected, found, template=template):
         raise UserError(
             f"weights of another model: {difference}; choose its recipe, or change this one with --set"
         )

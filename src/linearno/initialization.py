@@ -1,4 +1,4 @@
-"""From data and a configuration to an untrained surrogate, with every check passed."""
+"""Open the data, build the untrained surrogate and check the whole setup."""
 
 import logging
 from collections.abc import Callable
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def open_splits(config: DataConfig) -> Splits:
-    """Load both splits. Generated sets must match the hashes on their card."""
+    """Load the splits. Generated sets must match the hashes on their card."""
     splits = DATASETS[config.name].open(config)
     for part in (splits.train, splits.test):
         part.check()
@@ -68,19 +68,19 @@ def initialize(
     seed: int,
     recipe: str,
     init_from: str | None = None,
-    **judged_by: Any,
+    **objectives: Any,
 ) -> tuple[Bundle, TrainingSetup]:
-    """Hold out validation samples, fit the scaler on the others, build the model, and check the whole.
+    """Split off validation samples, fit the scaler on the others, build the model and check the setup.
 
     Args:
-        build: from the fields of one model call to the model.
+        build: builds the model from the `FieldSpec` of one model call.
         data: training and validation samples.
         config: optimiser, schedule, loss and protocol.
         task: how samples become model calls.
-        seed: of the initial weights, the split and everything drawn.
+        seed: random seed of the initial weights, the split and random draws.
         recipe: name of the recipe.
-        init_from: run folder whose weights the model starts from.
-        judged_by: `metric` and `loss` of the `TrainingSetup`.
+        init_from: run folder whose weights initialise the model.
+        objectives: `metric` and `loss` of the `TrainingSetup`.
     """
     torch.manual_seed(seed)
     task.require_packed(data)
@@ -94,26 +94,26 @@ def initialize(
         raise UserError(f"init_from: model {model_name(model)!r} is fitted in closed form; leave it out")
     if init_from is not None:
         warm_start(bundle, Path(init_from))
-    setup = TrainingSetup(model, scaler, train, config, validation, task, seed, **judged_by)
+    setup = TrainingSetup(model, scaler, train, config, validation, task, seed, **objectives)
     setup.check()
     return bundle, setup
 
 
 def warm_start(bundle: Bundle, folder: Path) -> None:
-    """Load the weights of another run that have the same name and shape.
+    """Load those weights of another run whose name and shape agree with the model.
 
-    Its scaling is kept if both runs have the same fields, since the weights were trained with it.
+    Its scaler is used as well if both runs have the same fields, since the weights were trained with it.
     """
     source = load(folder)
-    theirs, ours = source.model.state_dict(), bundle.model.state_dict()
-    taken = {name: theirs[name] for name in ours if name in theirs and theirs[name].shape == ours[name].shape}
-    if not taken:
+    old, new = source.model.state_dict(), bundle.model.state_dict()
+    loaded = {name: old[name] for name in new if name in old and old[name].shape == new[name].shape}
+    if not loaded:
         raise UserError(f"init_from={folder}: none of its weights has a name and shape of this model")
-    bundle.model.load_state_dict(ours | taken)
-    log.info("init_from: %d of %d tensors come from %s", len(taken), len(ours), folder)
-    for name in sorted(ours.keys() - taken.keys())[:MAX_LISTED_WEIGHTS]:
-        log.info("init_from: %s starts afresh", name)
+    bundle.model.load_state_dict(new | loaded)
+    log.info("init_from: loaded %d of %d tensors from %s", len(loaded), len(new), folder)
+    for name in sorted(new.keys() - loaded.keys())[:MAX_LISTED_WEIGHTS]:
+        log.info("init_from: %s is initialised randomly", name)
     parts = ("coords", "inputs", "outputs", "standardised")
     if all(getattr(source.call_spec, part) == getattr(bundle.call_spec, part) for part in parts):
         bundle.scaler.load_state_dict(source.scaler.state_dict())
-        log.info("init_from: the scaling of %s is kept", folder)
+        log.info("init_from: using the scaler of %s", folder)

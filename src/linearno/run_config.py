@@ -1,4 +1,4 @@
-"""The configuration of a run, and recipes: configurations with a name."""
+"""Configuration of a run, and recipes: named configurations."""
 
 import hashlib
 import json
@@ -20,29 +20,29 @@ from linearno.training.tasks import make_task
 CLOSED_FORM = {"epochs": 1, "precision": "fp32"}  # training settings of a model without gradient steps
 
 
-def _chosen(field: str, kind: Callable[[str], type[Config]]) -> BeforeValidator:
+def _selected_by_name(field: str, class_of: Callable[[str], type[Config]]) -> BeforeValidator:
     """Validate a part of the configuration with the class that its `name` selects."""
 
-    def choose(value: Any) -> Any:
+    def validate(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
         if not isinstance(value.get("name"), str):
-            raise UserError(f"{field}.name: missing or not text; it says which {field} is meant")
+            raise UserError(f"{field}.name: missing or not text; expected the name of a registered {field}")
         try:
-            return kind(value["name"]).make(value)
+            return class_of(value["name"]).make(value)
         except UserError as error:
-            own = ": " in str(error) and not str(error).startswith("unknown ")
-            raise UserError(f"{field}.{error}" if own else str(error)) from None
+            names_a_field = ": " in str(error) and not str(error).startswith("unknown ")
+            raise UserError(f"{field}.{error}" if names_a_field else str(error)) from None
 
-    return BeforeValidator(choose)
+    return BeforeValidator(validate)
 
 
 class RunConfig(Config):
-    """All that determines a run. The device is not part of it: a run may move.
+    """Everything that determines a run, except the device: a run may resume on another one.
 
     Args:
-        recipe: name of the recipe that the configuration started from.
-        seed: of initial weights, order of samples and everything drawn.
+        recipe: name of the recipe that the configuration is based on.
+        seed: random seed of initial weights, order of samples and random draws.
         data: benchmark and its settings.
         model: model and its settings.
         task: how samples become model calls.
@@ -52,27 +52,29 @@ class RunConfig(Config):
 
     recipe: str
     seed: NonNegativeInt = 0
-    data: Annotated[SerializeAsAny[DataConfig], _chosen("data", lambda name: DATASETS[name].config)]
-    model: Annotated[SerializeAsAny[ModelConfig], _chosen("model", lambda name: MODELS[name].config)]
-    task: Annotated[SerializeAsAny[Task], _chosen("task", TASKS.__getitem__)] = Task()
+    data: Annotated[SerializeAsAny[DataConfig], _selected_by_name("data", lambda name: DATASETS[name].config)]
+    model: Annotated[
+        SerializeAsAny[ModelConfig], _selected_by_name("model", lambda name: MODELS[name].config)
+    ]
+    task: Annotated[SerializeAsAny[Task], _selected_by_name("task", TASKS.__getitem__)] = Task()
     training: TrainingConfig
     init_from: str | None = None
 
     def require_task_fits_model(self) -> None:
-        """Refuse a model that lacks arguments which the task provides, or needs others.
+        """Raise if the model does not accept what the task provides, or needs what it does not provide.
 
-        Not part of validation: `--set` may change either after a recipe is made.
+        Not part of validation, since `--set` may change model and task one after the other.
         """
         needs = set(MODELS[self.model.name].needs_of(self.model))
         for part in ("time", "points"):
-            provides, takes = part in self.task.provides, part in needs
-            if provides == takes:
+            provided, needed = part in self.task.provides, part in needs
+            if provided == needed:
                 continue
             if part == "time" and "time" in type(self.model).model_fields:
-                does = "predicts frames by their time" if provides else "provides no times"
-                raise UserError(f"task={self.task.name} {does}: set model.time={str(provides).lower()}")
+                reason = "is time-conditioned" if provided else "provides no time input"
+                raise UserError(f"task={self.task.name} {reason}: set model.time={str(provided).lower()}")
             tasks = (name for name in TASKS if part in TASKS[name].provides)
-            change = f"model.name={_example(part)}" if provides else f"task.name={next(tasks)}"
+            change = f"model.name={_model_that_needs(part)}" if provided else f"task.name={next(tasks)}"
             raise UserError(f"task={self.task.name} does not fit model={self.model.name}: set {change}")
 
     @property
@@ -81,19 +83,19 @@ class RunConfig(Config):
 
     @property
     def metrics(self) -> dict[str, PerSample]:
-        """Errors of each sample by name; the first one counts."""
-        own = dict(self.benchmark.metrics)
-        first = self.task.metric
-        return own if first is None else {first: own.get(first) or METRICS[first]} | own
+        """Metrics per sample by name. The first is the main metric of the run."""
+        metrics = dict(self.benchmark.metrics)
+        main = self.task.metric
+        return metrics if main is None else {main: metrics.get(main) or METRICS[main]} | metrics
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the configuration."""
+        """Hash of the configuration."""
         return config_fingerprint(self.model_dump(mode="json"))
 
     @property
     def checkpoint_settings(self) -> dict[str, Any]:
-        """Settings that a checkpoint stores to name a difference."""
+        """Settings that a checkpoint stores, to report which one differs."""
         return checkpoint_settings(self.seed, self.training)
 
     def defaults_of(self, part: str, name: str) -> dict[str, Any] | None:
@@ -106,30 +108,30 @@ class RunConfig(Config):
 
 
 def config_fingerprint(values: Mapping[str, Any]) -> str:
-    """The fingerprint of a configuration given as plain values, as in config.yaml.
+    """Hash of a configuration given as plain values, as in config.yaml.
 
-    That of a stored file stays the same when later versions add fields with defaults.
+    The hash of a stored file does not change when later versions add fields with defaults.
     """
     plain = {name: value for name, value in values.items() if (name, value) != ("init_from", None)}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
-def changed(config: RunConfig, changes: list[str]) -> RunConfig:
-    """`override`; a recipe BENCHMARK/MODEL whose model changes is renamed after the new model."""
+def apply_changes(config: RunConfig, changes: list[str]) -> RunConfig:
+    """Apply `FIELD=VALUE` changes. A recipe BENCHMARK/MODEL whose model changes is renamed."""
     new = override(config, changes)
     benchmark, _, model = config.recipe.partition("/")
-    same = new.model.name == config.model.name
+    same_model = new.model.name == config.model.name
     renamed = any(change.startswith("recipe=") for change in changes)
-    if same or renamed or model != config.model.name:
+    if same_model or renamed or model != config.model.name:
         return new
     return new.model_copy(update={"recipe": f"{benchmark}/{new.model.name}"})
 
 
-def _example(part: str) -> str:
-    """A model that needs `part` with its default settings."""
+def _model_that_needs(part: str) -> str:
+    """Name of a model that needs `part` with its default settings."""
     for name in MODELS:
-        found = MODELS[name].needs
-        if not callable(found) and part in found:
+        needs = MODELS[name].needs
+        if not callable(needs) and part in needs:
             return name
     return f"a model that needs {part}"
 
@@ -138,65 +140,72 @@ Recipe = Callable[[], RunConfig]
 
 
 def recipe(benchmark: str, model: str) -> RunConfig:
-    """The run of a model on a benchmark: its protocol and the published settings of the model.
+    """The configuration of a model on a benchmark: protocol and published settings of the model.
 
-    A registered model that the benchmark does not list runs with its defaults.
+    A registered model that the benchmark does not list runs with its default settings.
+
+    Args:
+        benchmark: name of a benchmark, or of one of its variants such as `burgers20`.
+        model: name of a registered model, or of a variant in the benchmark's table of models.
     """
-    name, variant = _benchmark(benchmark)
-    found = DATASETS[name]
-    changes = found.variant(model)
-    model_config = _model_config(found, model)
-    at_once = CLOSED_FORM if self_fitting(model_config.name) else {}
-    training = {**found.protocol, **variant.get("training", {}), **at_once, **changes.training}
+    name, variant = _find_benchmark(benchmark)
+    entry = DATASETS[name]
+    changes = entry.variant(model)
+    model_config = _model_config(entry, model)
+    closed_form = CLOSED_FORM if self_fitting(model_config.name) else {}
+    training = {**entry.protocol, **variant.get("training", {}), **closed_form, **changes.training}
     return RunConfig.make(
         {
             "recipe": f"{benchmark}/{model}",
-            "data": found.config.make({**variant.get("data", {}), **changes.data}),
+            "data": entry.config.make({**variant.get("data", {}), **changes.data}),
             "model": model_config,
-            "task": make_task(_task_settings(found.task, variant.get("task", {}), changes.task)),
+            "task": make_task(_merge_task_settings(entry.task, variant.get("task", {}), changes.task)),
             "training": TrainingConfig.make(training),
         }
     )
 
 
-def _task_settings(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings together; a part with another name replaces those before it."""
-    joint: dict[str, Any] = {}
+def _merge_task_settings(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge settings; a part with another task name replaces the parts before it."""
+    merged: dict[str, Any] = {}
     for part in parts:
-        same = part.get("name", joint.get("name")) == joint.get("name")
-        joint = {**joint, **part} if same else dict(part)
-    return joint
+        same_task = part.get("name", merged.get("name")) == merged.get("name")
+        merged = {**merged, **part} if same_task else dict(part)
+    return merged
 
 
-def _benchmark(name: str) -> tuple[str, Mapping[str, Any]]:
-    """The registered benchmark with that name or variant, and the changes that the variant makes."""
-    for each in DATASETS:
-        if name in DATASETS[each].variants:
-            return each, DATASETS[each].variants[name]
+def _find_benchmark(name: str) -> tuple[str, Mapping[str, Any]]:
+    """The registered benchmark with that name or variant, and the settings of the variant."""
+    for benchmark in DATASETS:
+        if name in DATASETS[benchmark].variants:
+            return benchmark, DATASETS[benchmark].variants[name]
     return name, {}
 
 
 def _model_config(benchmark: Benchmark, name: str) -> ModelConfig:
+    """The model in the benchmark's table of models, or a registered model with default settings."""
     variant = benchmark.variant(name)
     model = variant.model or name
     return MODELS[model].config.make({"name": model, **variant.settings})
 
 
-def _pair(benchmark: str, model: str) -> Recipe:
+def _benchmark_recipe(benchmark: str, model: str) -> Recipe:
+    """`recipe(benchmark, model)` as a function with a summary."""
+
     def make() -> RunConfig:
         return recipe(benchmark, model)
 
-    name, variant = _benchmark(benchmark)
+    name, variant = _find_benchmark(benchmark)
     summary = DATASETS[name].variant(model).summary or f"{model} with its default settings."
-    more = variant.get("summary")
-    make.__doc__ = f"{summary.removesuffix('.')}; {more}." if more else summary
+    variant_summary = variant.get("summary")
+    make.__doc__ = f"{summary.removesuffix('.')}; {variant_summary}." if variant_summary else summary
     return make
 
 
 class Recipes(Registry[Recipe]):
-    """Recipes by name: functions that were registered, and `benchmark/model` for every pair.
+    """Recipes by name: registered functions, and `benchmark/model` for every pair.
 
-    Listed are the registered ones and the pairs of each benchmark's table of models.
+    Iteration lists registered functions and the pairs in each benchmark's table of models.
     """
 
     def __getitem__(self, name: str) -> Recipe:
@@ -204,8 +213,8 @@ class Recipes(Registry[Recipe]):
             return self._entries[name]
         benchmark, _, model = name.partition("/")
         if name in self or (benchmark in _benchmark_names() and model in MODELS):
-            return _pair(benchmark, model)
-        known = {*self, *(f"{benchmark}/{each}" for each in MODELS if benchmark in _benchmark_names())}
+            return _benchmark_recipe(benchmark, model)
+        known = {*self, *(f"{benchmark}/{name}" for name in MODELS if benchmark in _benchmark_names())}
         raise UserError(f"unknown recipe {name!r}; {did_you_mean(name, known)}; {MODELS.hint}")
 
     def __iter__(self) -> Iterator[str]:
@@ -217,14 +226,15 @@ class Recipes(Registry[Recipe]):
     def _listed(self) -> set[str]:
         return {
             f"{benchmark}/{model}"
-            for each in DATASETS
-            for benchmark in (DATASETS[each].variants or [each])
-            for model in DATASETS[each].models
+            for name in DATASETS
+            for benchmark in (DATASETS[name].variants or [name])
+            for model in DATASETS[name].models
         }
 
 
 def _benchmark_names() -> set[str]:
-    return set(DATASETS) | {variant for each in DATASETS for variant in DATASETS[each].variants}
+    """Names of all benchmarks and their variants."""
+    return set(DATASETS) | {variant for name in DATASETS for variant in DATASETS[name].variants}
 
 
 RECIPES = Recipes("recipe")

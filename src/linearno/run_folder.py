@@ -1,7 +1,7 @@
-"""The folder of a run: its configuration and lock, more epochs, and its results.
+"""Folder of a run: configuration, lock, results, and extension by more epochs.
 
-config.yaml, metrics.json, per_sample.csv, history.jsonl, model.safetensors + model.json, checkpoint/,
-figures/
+A run folder contains config.yaml, metrics.json, per_sample.csv, history.jsonl, the bundle (model.safetensors
+and model.json), checkpoint/ and figures/.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,49 +20,49 @@ from linearno.training import parallel
 from linearno.training.checkpoint import Checkpoints
 from linearno.training.history import read_history
 
-IN_TRAINING = "another process is training in {root}; wait, or choose another --out"
-NO_RUN = "give a run folder, as `linearno train` writes it"
+BUSY = "another process is training in {root}; wait, or choose another --out"
+EXPECTED_RUN = "give a run folder written by `linearno train`"
 
 
 def open_run(folder: Path) -> RunConfig:
     """The configuration of a run folder."""
-    require(folder, how=NO_RUN)
-    return read_yaml(require(folder / "config.yaml", how=NO_RUN), RunConfig)
+    require(folder, how=EXPECTED_RUN)
+    return read_yaml(require(folder / "config.yaml", how=EXPECTED_RUN), RunConfig)
 
 
 def refuse_another_run(folder: Path, config: RunConfig) -> None:
-    """Refuse a folder that holds a run of another configuration."""
+    """Raise if the folder contains a run with another configuration."""
     path = folder / "config.yaml"
     if path.exists() and (stored := read_yaml(path, RunConfig)) != config:
         what = first_difference(stored.model_dump(mode="json"), config.model_dump(mode="json"))
         raise UserError(
-            f"{folder} holds a run of another configuration ({what}); choose another --out or remove it"
+            f"{folder} contains a run with another configuration ({what}); choose another --out or remove it"
         )
 
 
 @contextmanager
 def locked_folder(folder: Path, config: RunConfig) -> Iterator[str]:
-    """Lock the run folder and write its configuration, in the main process; yields its fingerprint.
+    """Lock the run folder and write its configuration in the main process; yield its fingerprint.
 
-    The fingerprint is that of the stored configuration, with the fields of the version that wrote it.
+    The fingerprint is that of the stored file, which has the fields of the version that wrote it.
     """
     path = folder / "config.yaml"
     stored = config_fingerprint(read_yaml_values(path)) if path.exists() else config.fingerprint
     if not parallel.is_main_process():
         yield stored
         return
-    with folder_lock(writable_folder(folder), busy=IN_TRAINING):
-        refuse_another_run(folder, config)  # again: another process may have written it meanwhile
+    with folder_lock(writable_folder(folder), busy=BUSY):
+        refuse_another_run(folder, config)  # again, since another process may have written to the folder
         if not path.exists():
             write_yaml(path, config)
         yield stored
 
 
 def extend_run(folder: Path, epochs: int) -> RunConfig:
-    """Prepare a finished run for more epochs; the configuration to continue it with.
+    """Prepare a finished run for `epochs` more epochs and return the new configuration.
 
-    Weights, optimiser state and history are kept. The schedule continues at the same step of the longer one:
-    with `schedule=constant` the result equals that of an uninterrupted run.
+    Weights, optimiser state and history are kept. Training continues at the same step of the longer learning
+    rate schedule: with `schedule=constant` the result equals that of an uninterrupted run.
     """
     config = open_run(folder)
     if self_fitting(config.model.name):
@@ -70,8 +70,8 @@ def extend_run(folder: Path, epochs: int) -> RunConfig:
     done = len(read_history(folder / "history.jsonl"))
     if done < config.training.epochs:
         raise UserError(
-            f"{folder} has done {done} of {config.training.epochs} epochs: finish it with "
-            f"`linearno train {folder}` before it gets more"
+            f"{folder} has finished {done} of {config.training.epochs} epochs: finish the run with "
+            f"`linearno train {folder}` before you extend it"
         )
     training = config.training.model_copy(update={"epochs": config.training.epochs + epochs})
     longer = config.model_copy(update={"training": training})
@@ -83,7 +83,7 @@ def extend_run(folder: Path, epochs: int) -> RunConfig:
 
 
 def write_results(folder: Path, metrics: Mapping[str, Any], errors: Mapping[str, Tensor]) -> None:
-    """Write metrics.json, and per_sample.csv with the errors of each sample by metric."""
+    """Write metrics.json, and per_sample.csv with a column of errors for each metric."""
     write_json(folder / "metrics.json", metrics)
     rows = zip(*(values.tolist() for values in errors.values()), strict=True)
     lines = [",".join([str(i), *(f"{error:.9g}" for error in row)]) + "\n" for i, row in enumerate(rows)]

@@ -41,20 +41,20 @@ def test_a_set_is_made_checked_and_not_made_twice(type_, tmp_path):
     line = f"generate darcy --train 3 --test 2 --resolution 11 --out {tmp_path}"
     first = type_(line)
     assert first.exit_code == 0
-    assert first.output.startswith(f"{tmp_path}: seed 0, resolution 11, train 3, test 2; made in")
+    assert first.output.startswith(f"{tmp_path}: seed 0, resolution 11, train 3, test 2; generated in")
     assert first.output.endswith(" s (solved on cpu)\n")
     assert first.output.count("\n") == 1  # quiet where there is no terminal
     assert "already complete, nothing to do" in type_(line).output
-    assert "all is well" in type_(f"verify darcy --root {tmp_path}").output
+    assert "no problems found" in type_(f"verify darcy --root {tmp_path}").output
 
 
 def test_a_benchmark_with_a_validation_split_makes_it_too(type_, tmp_path):
     line = f"generate burgers --train 3 --test 2 --val 1 --resolution 8 --out {tmp_path}"
     result = type_(line)
     assert result.exit_code == 0
-    assert "seed 0, resolution 8, train 3, test 2, val 1; made in" in result.output
+    assert "seed 0, resolution 8, train 3, test 2, val 1; generated in" in result.output
     assert "already complete, nothing to do" in type_(line).output
-    assert "all is well" in type_(f"verify burgers --root {tmp_path}").output
+    assert "no problems found" in type_(f"verify burgers --root {tmp_path}").output
     (tmp_path / "val_u.npy").write_bytes(b"")
     assert type_(f"verify burgers --root {tmp_path}").exit_code == 2
 
@@ -114,29 +114,29 @@ def test_a_small_flow_is_made_with_the_scheme_that_was_asked_for(type_, tmp_path
     line = f"generate ns --train 2 --test 1 --resolution 16 --out {tmp_path}"
     first = type_(f"{line} --scheme rk4")
     assert first.exit_code == 0, first.output
-    assert "seed 0, resolution 16, train 2, test 1, scheme rk4; made in" in first.output
+    assert "seed 0, resolution 16, train 2, test 1, scheme rk4; generated in" in first.output
     assert "already complete, nothing to do" in type_(line).output  # the usual scheme
     other = type_(f"{line} --scheme euler")
     assert other.exit_code == 2
     assert "holds another set (ns: seed 0, resolution 16, train 2, test 1, scheme rk4)" in other.stderr
-    assert "all is well" in type_(f"verify ns --root {tmp_path}").output
+    assert "no problems found" in type_(f"verify ns --root {tmp_path}").output
 
 
 def test_a_small_set_of_pipes_is_made_and_checked(type_, tmp_path):
     line = f"generate pipe --train 2 --test 1 --resolution 9 --out {tmp_path}"
     first = type_(line)
     assert first.exit_code == 0, first.output
-    assert "seed 0, resolution 9, train 2, test 1; made in" in first.output
+    assert "seed 0, resolution 9, train 2, test 1; generated in" in first.output
     assert "already complete, nothing to do" in type_(line).output
-    assert "all is well" in type_(f"verify pipe --root {tmp_path}").output
+    assert "no problems found" in type_(f"verify pipe --root {tmp_path}").output
     assert "data/pipe" in type_("list").output
 
 
 def test_cells_are_made_and_checked_and_a_damaged_published_file_is_one_line(type_, tmp_path):
     result = type_(f"generate elasticity --train 3 --test 2 --out {tmp_path}")
     assert result.exit_code == 0, result.output
-    assert "seed 0, resolution 10, train 3, test 2; made in" in result.output
-    assert "all is well" in type_(f"verify elasticity --root {tmp_path}").output
+    assert "seed 0, resolution 10, train 3, test 2; generated in" in result.output
+    assert "no problems found" in type_(f"verify elasticity --root {tmp_path}").output
     np.save(tmp_path / "Random_UnitCell_XY_10.npy", np.zeros((2000, 972, 2)))
     result = type_(f"verify elasticity --root {tmp_path}")
     assert result.exit_code == 2
@@ -169,7 +169,7 @@ def test_the_help_of_each_command_shows_an_example(type_, command):
 def test_a_gpu_that_is_not_here_is_one_line_and_leaves_no_folder(type_, tmp_path):
     result = type_(f"generate darcy --device cuda --out {tmp_path}/set")
     assert result.exit_code == 2
-    assert "no CUDA device is here" in result.stderr
+    assert "this machine has no CUDA device" in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "set").exists()
 
@@ -192,7 +192,7 @@ def test_ctrl_c_stops_promptly_with_one_line_and_keeps_what_is_done(tmp_path):
     _, stderr = child.communicate(timeout=PATIENCE)
     done = json.loads(progress.read_text())["done"]
     assert child.returncode == 130
-    assert stderr == f"stopped; {done} samples are kept, and the same command resumes\n"
+    assert stderr == f"stopped; {done} new samples are saved, and the same command resumes\n"
     assert not (tmp_path / "card.json").exists()
 
 
@@ -277,7 +277,7 @@ def tiny(type_, tmp_path, monkeypatch):
 def test_without_sizes_those_of_the_set_that_was_begun_or_made_are_taken(type_, tiny):
     tiny("generate darcy --train 3 --test 1 --device cpu")
     note = "darcy: sizes as in data/darcy; for all 6 samples: --full with another --out\n"
-    for outcome in ("made in", "already complete, nothing to do"):
+    for outcome in ("generated in", "already complete, nothing to do"):
         result = type_("generate darcy --device cpu")
         assert result.exit_code == 0, result.output
         assert f"train 3, test 1; {outcome}" in result.stdout
@@ -324,12 +324,12 @@ def test_a_narrow_list_folds_the_names_of_files(type_, tmp_path, monkeypatch):
 
 def test_samples_that_were_drawn_again_are_named(type_, tmp_path):
     line = f"generate pipe --train 8 --test 2 --resolution 5 --out {tmp_path}"
-    assert "drawn again" not in type_(line).output
+    assert "samples redrawn" not in type_(line).output
     np.save(tmp_path / "train_draws.npy", np.float32([1, 2, 1, 1, 1, 1, 1, 3]))
-    assert type_(line).output.endswith("\ndrawn again: train 1, 7\n")
+    assert type_(line).output.endswith("\nsamples redrawn because a solve failed: train 1, 7\n")
     np.save(tmp_path / "train_draws.npy", np.full(8, 2.0, np.float32))
     np.save(tmp_path / "test_draws.npy", np.float32([1, 2]))
-    assert type_(line).output.endswith("\ndrawn again: train 0, 1, 2, 3, 4 and 3 more; test 1\n")
+    assert type_(line).output.endswith(": train 0, 1, 2, 3, 4 and 3 more; test 1\n")
 
 
 def test_the_list_says_what_is_here_and_how_to_get_the_rest(type_, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from benchmarks.tables import TABLES
-from linearno.cli.gallery import small_run, solve
+from linearno.cli.gallery import generate_data, run_config
 from linearno.core.config import override
 from linearno.core.errors import UserError
 from linearno.core.registry import Registry
@@ -68,9 +68,9 @@ def test_the_page_has_a_card_for_each_benchmark_and_a_link_to_its_report(whole):
         assert (out / name / "report.html").exists()
         assert (out / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
     assert page.count("than the mean-field baseline") == 2
-    assert "6 samples to learn from, 3 to test on" in page
+    assert "6 training and 3 test samples" in page
     assert "Sets and models are small" in page
-    assert "Not here yet" not in page
+    assert "Not finished" not in page
     assert "about 0.033 min on two cores: darcy 1 s, elasticity 1 s" in output.replace("\n", " ")
 
 
@@ -83,7 +83,7 @@ def test_what_is_finished_is_not_done_again(whole):
     before = stamps()
     code, output = linearno("gallery", "--out", out, "--device", "cpu")
     assert code == 0, output
-    assert "all is there already" in output
+    assert "all benchmarks are finished" in output
     assert stamps() == before
 
 
@@ -105,7 +105,7 @@ def test_a_failing_benchmark_leaves_the_cards_of_the_others(two, tmp_path, monke
     def broken(*args, **kwargs):
         raise UserError("the solver does not like it")
 
-    monkeypatch.setattr("linearno.cli.gallery.solve", broken_for("darcy", broken))
+    monkeypatch.setattr("linearno.cli.gallery.generate_data", broken_for("darcy", broken))
     code, output = linearno("gallery", "--out", tmp_path, "--device", "cpu")
     assert code == 2
     assert "error: darcy: the solver does not like it" in output
@@ -114,22 +114,22 @@ def test_a_failing_benchmark_leaves_the_cards_of_the_others(two, tmp_path, monke
     assert 'id="darcy"' not in page
     assert "the solver does not like it" in page
 
-    monkeypatch.setattr("linearno.cli.gallery.solve", broken_for("darcy", lambda *args: 1 / 0))
+    monkeypatch.setattr("linearno.cli.gallery.generate_data", broken_for("darcy", lambda *args: 1 / 0))
     code, output = linearno("gallery", "--out", tmp_path, "--device", "cpu")
     assert code == 1
     assert 'id="elasticity"' in (tmp_path / "index.html").read_text()
 
 
 def broken_for(name, broken):
-    """`solve`, but for one benchmark."""
-    return lambda out, each: (broken if each == name else solve)(out, each)
+    """`generate_data`, but for one benchmark."""
+    return lambda out, each: (broken if each == name else generate_data)(out, each)
 
 
 def test_a_part_of_the_gallery_says_how_to_get_the_rest(two, tmp_path, monkeypatch):
-    monkeypatch.setattr("linearno.cli.gallery.solve", lambda out, name: 1 / 0)
+    monkeypatch.setattr("linearno.cli.gallery.generate_data", lambda out, name: 1 / 0)
     code, _ = linearno("gallery", "elasticity", "--out", tmp_path, "--device", "cpu")
     assert code == 1
-    assert "“linearno gallery darcy” adds what is missing" in (tmp_path / "index.html").read_text()
+    assert "“linearno gallery darcy” adds these benchmarks" in (tmp_path / "index.html").read_text()
 
 
 def test_an_unknown_name_is_refused_before_any_work(tmp_path):
@@ -140,8 +140,8 @@ def test_an_unknown_name_is_refused_before_any_work(tmp_path):
 
 def test_a_folder_of_other_settings_is_refused_before_any_work(whole, monkeypatch):
     monkeypatch.setattr(
-        "linearno.cli.gallery.small_run",
-        lambda out, name: override(small_run(out, name), ["training.epochs=2"]),
+        "linearno.cli.gallery.run_config",
+        lambda out, name: override(run_config(out, name), ["training.epochs=2"]),
     )
     assert "training.epochs was 1, now 2" in refused("gallery", "--out", whole[0])
 
@@ -167,5 +167,5 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, errors
-    assert "the same command goes on" in errors
-    assert "Not here yet" in (tmp_path / "out" / "index.html").read_text()
+    assert "the same command resumes" in errors
+    assert "Not finished" in (tmp_path / "out" / "index.html").read_text()

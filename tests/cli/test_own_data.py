@@ -186,7 +186,7 @@ def test_a_bad_mesh_in_a_folder_stops_all_before_anything_is_written_or_is_skipp
     plane(4).save(root / "plate_0005.vtu")
     line = refused("predict", run, root, "-o", tmp_path / "out")
     assert "plate_0002.vtu is damaged" in line
-    assert "(and 1 more of 8 meshes); --skip-bad leaves such meshes out" in line
+    assert "(and 1 more of 8 meshes); add --skip-bad to skip such meshes" in line
     assert not list((tmp_path / "out").iterdir())
     code, output = linearno("predict", run, root, "-o", tmp_path / "out", "--skip-bad")
     assert code == 0, output

@@ -90,7 +90,7 @@ def test_the_gallery_has_a_card_for_meshes_of_any_size(tmp_path, monkeypatch):
     assert code == 0, output
     page = (tmp_path / "index.html").read_text()
     assert "Meshes of any size, median case: truth, prediction and absolute error" in page
-    assert "4 samples to learn from, 2 to test on" in page
+    assert "4 training and 2 test samples" in page
     assert (tmp_path / "figures" / "meshes.png").exists()
 
 

@@ -55,7 +55,7 @@ def test_yaml_gives_back_what_was_written(tmp_path):
     ("text", "message"),
     [
         ("seed: [", "not valid YAML"),
-        ("just words", "holds no configuration"),
+        ("just words", "is not a configuration"),
         ("sed: 1", "did you mean 'seed'"),
     ],
 )

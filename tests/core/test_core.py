@@ -96,7 +96,7 @@ def test_the_lock_of_a_folder_ends_with_its_process_though_a_child_lives_on(tmp_
     child = int(done.stdout)
     os.kill(child, 0)  # still there
     try:
-        with artifacts.folder_lock(tmp_path), pytest.raises(UserError, match="another process is filling"):
+        with artifacts.folder_lock(tmp_path), pytest.raises(UserError, match="another process is writing to"):
             artifacts.folder_lock(tmp_path).__enter__()
     finally:
         os.kill(child, signal.SIGKILL)
@@ -114,7 +114,7 @@ def test_a_file_system_without_locks_is_a_warning_once(tmp_path, monkeypatch, ca
     for _ in range(2):
         with artifacts.folder_lock(tmp_path):
             pass
-    assert caplog.text.count("folders cannot be locked here") == 1
+    assert caplog.text.count("folders cannot be locked") == 1
 
 
 def test_cuda_that_is_not_there_is_refused_in_words():
@@ -122,7 +122,7 @@ def test_cuda_that_is_not_there_is_refused_in_words():
         assert resolve_device("auto").type == "cuda"
         return
     assert resolve_device("auto").type == "cpu"
-    with pytest.raises(UserError, match="no CUDA device is here"):
+    with pytest.raises(UserError, match="no CUDA device"):
         resolve_device("cuda")
 
 

@@ -180,8 +180,8 @@ def test_captures_of_two_threads_take_turns(cuda):
     thread.join()
     assert [event for event in cuda.events if event in ("first", "other")] == ["first", "other"]
     assert gc.isenabled()
-    assert cuda_graph._ONE_CAPTURE.acquire(blocking=False)
-    cuda_graph._ONE_CAPTURE.release()
+    assert cuda_graph._CAPTURE_LOCK.acquire(blocking=False)
+    cuda_graph._CAPTURE_LOCK.release()
 
 
 def test_recordings_of_a_stream_hold_neither_the_model_nor_a_pool_without_graphs(cuda):

@@ -180,7 +180,7 @@ def test_a_set_of_another_law_is_one_line_and_exit_code_2_and_is_still_well(made
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: {made} was generated with another equation or solver")
     assert result.stderr.count("\n") == 1
-    assert "all is well" in type_("verify", "darcy", "--root", made).output
+    assert "no problems found" in type_("verify", "darcy", "--root", made).output
 
 
 def test_a_finished_folder_is_left_as_it_is(serial, tmp_path):
@@ -217,7 +217,7 @@ def test_a_file_of_unknown_origin_is_not_overwritten(serial, tmp_path):
 def test_two_processes_do_not_fill_one_folder(serial, tmp_path):
     other = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)
-    with pytest.raises(UserError, match="another process is filling"):
+    with pytest.raises(UserError, match="another process is writing to"):
         fill(tmp_path)
     os.close(other)
     assert len(fill(tmp_path)) == 6

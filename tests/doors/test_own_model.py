@@ -177,7 +177,7 @@ def test_a_model_of_an_installed_package_is_found(tmp_path):
     )
     assert ended.returncode == 0, ended.stderr
     assert "pointwise-net" in ended.stdout
-    assert "plugin broken = no_such_module does not load" in ended.stderr
+    assert "plugin broken = no_such_module cannot be loaded" in ended.stderr
 
 
 @pytest.mark.parametrize(

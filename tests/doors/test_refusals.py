@@ -14,7 +14,7 @@ from linearno.data import DATASETS, Benchmark, FieldData, FieldSpec
 from linearno.experiment import run
 from linearno.nn import ReferenceDistances
 from linearno.recipes import RECIPES
-from linearno.run_config import changed
+from linearno.run_config import apply_changes
 from tests.commands import linearno, refused
 
 CPU = torch.device("cpu")
@@ -130,9 +130,9 @@ def test_summaries_of_a_benchmark_are_shown(darcy_folder, tmp_path, monkeypatch)
 
 
 def test_a_recipe_is_named_after_the_model_that_it_has():
-    assert changed(RECIPES["darcy/linearno"](), ["model.name=transolver"]).recipe == "darcy/transolver"
-    assert changed(RECIPES["darcy/linearno"](), ["model.width=64"]).recipe == "darcy/linearno"
-    named = changed(RECIPES["darcy/linearno"](), ["model.name=transolver", "recipe=mine"])
+    assert apply_changes(RECIPES["darcy/linearno"](), ["model.name=transolver"]).recipe == "darcy/transolver"
+    assert apply_changes(RECIPES["darcy/linearno"](), ["model.width=64"]).recipe == "darcy/linearno"
+    named = apply_changes(RECIPES["darcy/linearno"](), ["model.name=transolver", "recipe=mine"])
     assert named.recipe == "mine"
 
 
@@ -193,6 +193,6 @@ def test_bounds_of_reference_points_are_ordered_pairs():
 def test_a_fit_leaves_a_run_of_the_command_line_alone(tiny_run):
     arrays = {"coords": np.linspace(0, 1, 10).reshape(5, 2), "targets": np.ones((3, 5, 1))}
     before = (tiny_run / "model.json").read_bytes()
-    with pytest.raises(UserError, match="holds a run of `linearno train`"):
+    with pytest.raises(UserError, match="contains a run of `linearno train`"):
         fit("linearno", arrays, out=tiny_run, **QUICK)
     assert (tiny_run / "model.json").read_bytes() == before

@@ -100,7 +100,7 @@ def load_exported(path: Path):
 @pytest.mark.parametrize(("make", "file"), [(linear, "program"), (transolver, "graph")])
 def test_file_predicts_in_physical_units_for_any_number_of_points(make, file, request):
     bundle, (path, output) = make(), request.getfixturevalue(file)
-    assert "takes  coords (batch, points, 2), coeff (batch, points)" in output
+    assert "inputs   coords (batch, points, 2), coeff (batch, points)" in output
     assert "checked at three sizes" in output
     predict = load_exported(path)
     for samples, points in SIZES:
@@ -136,8 +136,8 @@ def test_time_conditioned_model_on_a_fixed_grid(tmp_path):
     bundle = bundle_of(model, spec, Timed(channels=2), torch.rand(35, 2))
     path, output = exported(bundle, tmp_path, "onnx")
     assert "fixed to its grid of 7×5" in output
-    assert "takes  die (batch, 35), time (batch, 1)" in output
-    assert "gives  ux (batch, 35), uy (batch, 35)" in output
+    assert "inputs   die (batch, 35), time (batch, 1)" in output
+    assert "outputs  ux (batch, 35), uy (batch, 35)" in output
     predict, die = load_exported(path), 3 + torch.randn(3, 35, 1)
     frames = bundle.predict(die)
     for frame, time in enumerate((0.0, 0.5, 1.0)):

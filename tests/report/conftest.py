@@ -76,7 +76,7 @@ def write_run(
 
 
 def write_rollout(folder: Path, *, frames: int = 5, channels: int = 1, seed: int = 0) -> Path:
-    """A finished run that marches: two known frames, then `frames` whose errors grow."""
+    """A finished run that autoregressive: two known frames, then `frames` whose errors grow."""
     write_run(folder, recipe="ns/linearno", grid=(8, 8), seed=seed)
     rng, steps = np.random.default_rng(seed), np.arange(1, 3 + frames)
     names = [f"w{t}" if channels == 1 else f"w{t}.{c}" for t in steps for c in range(channels)]

@@ -49,8 +49,8 @@ def test_the_case_asked_for_is_shown(make_rollout, tmp_path):
 
 def test_what_cannot_be_animated_is_refused_in_one_line(make_run, make_rollout, make_completion, tmp_path):
     out, ns = tmp_path / "rollout.gif", make_rollout(tmp_path / "ns")
-    assert "is no rollout" in refused(make_run(tmp_path / "darcy"), out)
-    assert "is no rollout" in refused(make_completion(tmp_path / "burgers"), out)
+    assert "is not a rollout" in refused(make_run(tmp_path / "darcy"), out)
+    assert "is not a rollout" in refused(make_completion(tmp_path / "burgers"), out)
     assert "ends in .gif or .mp4" in refused(ns, tmp_path / "rollout.avi")
     (ns / "figures" / "cases.npz").unlink()
     assert "linearno evaluate" in refused(ns, out)

@@ -5,7 +5,7 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from linearno.report.figures import WIDTH, small_png
+from linearno.report.figures import MAX_WIDTH, small_png
 
 
 def png(pixels):
@@ -22,5 +22,5 @@ def test_a_small_picture_keeps_every_shade_of_a_map():
 
 
 def test_a_wide_picture_is_made_smaller_in_both_directions():
-    small = Image.open(BytesIO(small_png(png(np.zeros((300, 3 * WIDTH, 3), dtype=np.uint8)))))
-    assert small.size == (WIDTH, 100)
+    small = Image.open(BytesIO(small_png(png(np.zeros((300, 3 * MAX_WIDTH, 3), dtype=np.uint8)))))
+    assert small.size == (MAX_WIDTH, 100)

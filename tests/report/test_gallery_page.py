@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
-from linearno.report import Shown, gallery, write_gallery, write_strips
+from linearno.report import GalleryCard, gallery, write_gallery, write_strips
 from linearno.report.run_folder import read_run
 
 
 def show(folder, title="Some flow"):
     name = folder.name
-    return Shown(name, title, "What is asked.", folder, folder.parent / name / "report.html", solving=12.3)
+    return GalleryCard(
+        name, title, "What is asked.", folder, folder.parent / name / "report.html", solver_seconds=12.3
+    )
 
 
 def test_a_card_says_what_was_reached_and_how_long_it_took(make_run, tmp_path):
@@ -28,7 +30,7 @@ def test_a_rollout_shows_its_last_frame_and_moves(make_rollout, tmp_path):
     folder = make_rollout(tmp_path / "ns")
     write_gallery(tmp_path / "index.html", [show(folder)], {})
     page = (tmp_path / "index.html").read_text()
-    assert "The median unseen sample. Last frame." in page
+    assert "The test sample with the median error. Last frame." in page
     assert "data:image/png" in page
     assert "data:image/gif" in page
 
@@ -46,7 +48,7 @@ def test_points_that_move_are_shown_at_the_places_that_truth_and_prediction_give
         np.testing.assert_allclose(places, factor * targets, rtol=1e-5, atol=1e-6)
         assert axes.get_xlim() == pytest.approx((-0.2, 10.2))  # that of the truth, with a little room
     write_gallery(tmp_path / "index.html", [show(folder)], {})
-    assert "where they are, or are predicted to be" in (tmp_path / "index.html").read_text()
+    assert "at their true or predicted positions" in (tmp_path / "index.html").read_text()
 
 
 def test_a_completion_is_judged_by_its_own_error(make_completion, tmp_path):

@@ -46,7 +46,7 @@ def test_another_format_is_refused(make_run, tmp_path):
     folder = make_run(tmp_path / "new")
     card = json.loads((folder / "model.json").read_text())
     (folder / "model.json").write_text(json.dumps(card | {"format": 2}))
-    assert "has format 2, this version reads 1" in refused([folder])
+    assert "has format 2, this version reads format 1" in refused([folder])
 
 
 @pytest.mark.parametrize(

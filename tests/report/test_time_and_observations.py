@@ -13,7 +13,7 @@ from PIL import Image
 from linearno.core.errors import UserError
 from linearno.report import plots as pictures
 from linearno.report import write_report
-from linearno.report.cases import cases, motion, rollout_case, shown_channels
+from linearno.report.cases import animation, cases, rollout_case, shown_channels
 from linearno.report.page import page
 from linearno.report.plots import over_time
 from linearno.report.run_folder import read_runs
@@ -63,17 +63,17 @@ def test_frames_by_their_time_are_drawn_where_the_points_are_and_are_predicted(m
     assert shown_channels(run) == [2]
     case = rollout_case(run, 1, 2)
     np.testing.assert_array_equal(case.truth, run.cases.targets[1][:, 2::3])
-    np.testing.assert_array_equal(case.where(3), run.cases.targets[1][:, 9:11])
-    np.testing.assert_array_equal(case.where(3, predicted=True), run.cases.predictions[1][:, 9:11])
+    np.testing.assert_array_equal(case.coords_at(3), run.cases.targets[1][:, 9:11])
+    np.testing.assert_array_equal(case.coords_at(3, predicted=True), run.cases.predictions[1][:, 9:11])
     np.testing.assert_array_equal(case.known, run.cases.inputs[1][:, 0])
     assert (case.axis_labels, case.label, case.known_label) == (("x (mm)", "y (mm)"), "w (mm)", "die (mm)")
     words = cases(run)
     assert len(alts(words)) == 3
     assert "input die; truth, prediction and absolute error of frames from w0 to w4" in alts(words)[0]
-    assert "where they are, or are predicted to be" in words
+    assert "at their true or predicted positions" in words
     assert "last known frame" not in words
-    assert "5 frames by their time" in task(run)
-    assert motion(run) is not None
+    assert "time-conditioned: 5 frames" in task(run)
+    assert animation(run) is not None
 
 
 def test_slices_of_points_that_move_are_drawn_where_they_are_in_the_end(make_timed, tmp_path):
@@ -111,12 +111,12 @@ def test_the_median_rollout_moves_inside_the_page(make_rollout, tmp_path):
     with Image.open(BytesIO(film)) as image:
         assert image.format == "GIF"
         assert image.n_frames == 6
-    assert "Median case: test sample 31 of ns, moving" in alts(motion(run))[0]
+    assert "Median case: test sample 31 of ns, moving" in alts(animation(run))[0]
 
 
 def test_a_film_too_large_for_a_page_is_only_named(make_rollout, tmp_path, monkeypatch):
-    monkeypatch.setattr("linearno.report.cases.MOST_BYTES", 100)
-    words = motion(read_runs([make_rollout(tmp_path / "ns")])[0])
+    monkeypatch.setattr("linearno.report.cases.MAX_ANIMATION_BYTES", 100)
+    words = animation(read_runs([make_rollout(tmp_path / "ns")])[0])
     assert not gifs(words)
     assert "linearno animate" in words
 
@@ -124,7 +124,7 @@ def test_a_film_too_large_for_a_page_is_only_named(make_rollout, tmp_path, monke
 def test_runs_that_do_not_march_have_no_film_and_no_curve_over_time(make_run, make_completion, tmp_path):
     runs = read_runs([make_run(tmp_path / "darcy"), make_completion(tmp_path / "burgers")])
     assert over_time(runs) is None
-    assert [motion(run) for run in runs] == [None, None]
+    assert [animation(run) for run in runs] == [None, None]
 
 
 @pytest.mark.parametrize("kind", ["rollout", "completion"])
@@ -160,7 +160,7 @@ def test_the_error_that_counts_has_its_own_name_everywhere(make_completion, tmp_
         "Histogram of the relative MAE of burgers",
         "largest relative MAE (test split",
         "relative MAE 0.094 (dimensionless)",
-        "completion from 20 % of the points",
+        "field reconstruction from 20 % of the points",
     ):
         assert words in text, words
     assert "0.0321" in text

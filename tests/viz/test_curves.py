@@ -83,7 +83,7 @@ def test_the_curve_over_time_holds_every_step_of_every_run():
     assert legend(figure) == ["a: 0.1 to 0.3", "b: 0.2 to 0.25"]
     assert figure.axes[0].get_ylim()[0] == 0
     assert "last known" in figure.axes[0].get_xlabel()
-    asked = error_over_time_figure([FrameErrors("a", 0, first)], marches=False)
+    asked = error_over_time_figure([FrameErrors("a", 0, first)], autoregressive=False)
     assert asked.axes[0].get_xlabel() == "frame"
 
 

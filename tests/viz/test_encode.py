@@ -5,7 +5,7 @@ import numpy as np
 from matplotlib import _pylab_helpers
 
 from linearno.viz import TrainingCurve, data_uri, png_bytes, training_figure
-from linearno.viz.encode import few_colours
+from linearno.viz.encode import quantize_colours
 
 
 def make_figure():
@@ -34,7 +34,7 @@ def test_edges_of_dots_do_not_take_the_colours_of_a_map():
     shades = np.stack([ramp, 255 - ramp, np.full_like(ramp, 128)], axis=-1)
     filled = np.repeat(np.repeat(shades[None], 60, axis=0), 2, axis=1)
     edges = np.random.default_rng(0).integers(0, 255, (8, 512, 3)).astype(np.uint8)
-    index, palette = few_colours(np.concatenate([filled, edges])[None])
+    index, palette = quantize_colours(np.concatenate([filled, edges])[None])
     drawn = np.array(palette).reshape(-1, 3)[index[0]]
     assert np.abs(drawn[:60].astype(int) - filled).mean() < 1
     assert np.abs(drawn[60:].astype(int) - edges).mean() < 40  # and none of them is drawn in quite another

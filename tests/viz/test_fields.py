@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from linearno.viz import Case, case_figure, dominant_slices_figure, field_figure, png_bytes, strip_figure
-from linearno.viz.fields import limits
+from linearno.viz.fields import color_limits
 from linearno.viz.mesh import corners, nearest_points, triangulate
 
 
@@ -176,10 +176,10 @@ def test_a_line_shares_its_scale_too():
 
 
 def test_limits_ignore_what_is_not_finite_and_are_never_equal():
-    assert limits(np.array([1.0, np.nan, 3.0]), np.array([-2.0, np.inf, 0.0])) == (-2.0, 3.0)
-    low, high = limits(np.full(3, 5.0))
+    assert color_limits(np.array([1.0, np.nan, 3.0]), np.array([-2.0, np.inf, 0.0])) == (-2.0, 3.0)
+    low, high = color_limits(np.full(3, 5.0))
     assert low < 5 < high
-    assert limits(np.full(3, np.nan)) == (0.0, 1.0)
+    assert color_limits(np.full(3, np.nan)) == (0.0, 1.0)
 
 
 def test_names_are_shown_letter_by_letter():

@@ -145,7 +145,11 @@ def test_points_that_move_are_drawn_where_they_are_within_one_frame_for_all_step
     still = make_case(grid=(6, 6), frames=3)
     moves = still.coords[:, None] * np.array([1.0, 2.0, 4.0])[:, None]  # N T 2
     case = replace(
-        still, places=moves, predicted_places=moves + 0.5, known_label="die (mm)", known=10 + still.known
+        still,
+        positions=moves,
+        predicted_positions=moves + 0.5,
+        known_label="die (mm)",
+        known=10 + still.known,
     )
     for step, size in enumerate((1.0, 2.0, 4.0)):
         truth, prediction, error = frame_figure(case, step).axes[:3]
@@ -165,7 +169,7 @@ def test_a_body_that_begins_straight_and_bends_is_drawn_from_node_to_node_in_all
     """Cells around the nodes of the straight frame alone would make it larger by an element."""
     still = make_case(grid=(6, 6), frames=2)
     moves = np.stack([still.coords, still.coords + 0.1 * np.sin(5 * still.coords[:, ::-1])], axis=1)
-    case = replace(still, places=moves, predicted_places=moves, known_label="die (mm)")
+    case = replace(still, positions=moves, predicted_positions=moves, known_label="die (mm)")
     for step in (0, 1):
         for axes in frame_figure(case, step).axes[:3]:
             drawn = axes.collections[0].get_coordinates().reshape(-1, 2)
@@ -178,7 +182,7 @@ def test_places_that_are_no_numbers_leave_the_other_points_to_be_seen():
     still = make_case(grid=(6, 6), frames=1)
     broken = still.coords[:, None].copy()
     broken[3] = np.nan
-    case = replace(still, places=still.coords[:, None], predicted_places=broken)
+    case = replace(still, positions=still.coords[:, None], predicted_positions=broken)
     dots = frame_figure(case, 0).axes[1].collections[0].get_offsets()
     np.testing.assert_array_equal(np.ma.filled(dots, np.nan), broken[:, 0])
     assert png_bytes(rollout_figure(case), dpi=40)

@@ -1,4 +1,4 @@
-"""The command line: one file for each verb. Importing this package is cheap; the verbs come with `app`."""
+"""Command line: one file per verb. Importing this package is cheap; `app` imports the verbs."""
 
 import signal
 import sys
@@ -33,7 +33,7 @@ def main() -> None:
 
 @contextmanager
 def quiet_interrupt() -> "Iterator[None]":
-    """Ctrl-C ends the process at once, without a traceback: during imports."""
+    """Let Ctrl-C end the process without a traceback, for use during slow imports."""
     python_handles = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if python_handles:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

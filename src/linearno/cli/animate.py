@@ -1,4 +1,4 @@
-"""`linearno animate`: a rollout as an animation."""
+"""`linearno animate`: write a rollout as an animation."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +11,8 @@ from linearno.report import write_animation
 
 
 class Rank(StrEnum):
+    """Rank of a test sample by its error."""
+
     best = "best"
     median = "median"
     worst = "worst"
@@ -20,15 +22,15 @@ def animate(
     run: RunArgument,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="a .gif, or an .mp4 with ffmpeg; RUN/rollout.gif by default"),
+        typer.Option("--out", "-o", help=".gif, or .mp4 if ffmpeg is installed; RUN/rollout.gif by default"),
     ] = None,
-    case: Annotated[Rank, typer.Option(help="test sample, by its error")] = Rank.median,
+    case: Annotated[Rank, typer.Option(help="test sample, ranked by error")] = Rank.median,
     fps: Annotated[float, typer.Option(min=0.1, max=50, help="frames per second")] = 4.0,
 ) -> None:
-    """Write an animation of a rollout: truth, prediction and error.
+    """Write a rollout as an animation of truth, prediction and error.
 
-    The outputs of the run must be frames, as in the recipes `ns/…` and `plasticity/…`. All frames have the
-    same colour scale.
+    The run must predict frames, as the recipes `ns/…` and `plasticity/…` do. All frames share one colour
+    scale.
 
     Example:
 

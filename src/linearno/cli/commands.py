@@ -1,4 +1,4 @@
-"""The verbs of the command line, and the options of `linearno` itself."""
+"""Table of the verbs, and the options of `linearno` itself."""
 
 from typing import Annotated
 
@@ -9,33 +9,35 @@ from linearno.core.version import VERSION
 
 VERBS = {
     "Start here": {
-        "demo": Verb("demo:demo", "Solve a PDE, train two models, compare them: two minutes"),
-        "gallery": Verb("gallery:gallery", "The same for every benchmark, on one page"),
+        "demo": Verb("demo:demo", "Solve a PDE, train two models, compare them (2 minutes)"),
+        "gallery": Verb("gallery:gallery", "Train a small model on every benchmark"),
         "doctor": Verb("doctor:doctor", "Show what is installed and which device is used"),
     },
     "Data": {
         "data": Verb("data:app", "List, generate and verify the data of the benchmarks"),
-        "init": Verb("init:init", "Describe a folder of your simulations in a dataset.yaml"),
+        "init": Verb("init:init", "Write a dataset.yaml for a folder of simulations"),
     },
-    "Train and look": {
-        "models": Verb("models:models", "List the models, or the settings of one"),
-        "recipes": Verb("recipes:recipes", "List the recipes, or print one as YAML"),
+    "Train and analyse": {
+        "models": Verb("models:models", "List the models or the settings of one"),
+        "recipes": Verb("recipes:recipes", "List the recipes or print one as YAML"),
         "train": Verb("train:train", "Train a recipe or a dataset.yaml; resume or extend a run"),
-        "evaluate": Verb("evaluate:evaluate", "Score a run again, on its own or on other data"),
-        "report": Verb("report:report", "Write one HTML page about one or several runs"),
+        "evaluate": Verb("evaluate:evaluate", "Evaluate a run again, also on other test data"),
+        "report": Verb("report:report", "Write an HTML report on one or several runs"),
         "animate": Verb("animate:animate", "Write a rollout as an animation"),
         "reproduce": Verb("reproduce:reproduce", "Reproduce a table or figure of the paper"),
     },
     "Use": {
         "predict": Verb("predict:predict", "Predict fields for new inputs or meshes"),
-        "query": Verb("query:query", "Predict at any points of a case, such as probes"),
-        "export": Verb("export:export", "Write a run as an ONNX or torch.export file"),
-        "import": Verb("import_:import_", "Make a run of weights from the published code"),
+        "query": Verb("query:query", "Predict at arbitrary points, such as probes"),
+        "export": Verb("export:export", "Export a run as an ONNX or torch.export file"),
+        "import": Verb("import_:import_", "Import weights of the published code as a run"),
     },
 }
 
 
 class Verbs(LazyGroup):
+    """The group of all verbs."""
+
     package, sections = "linearno.cli", VERBS
 
 
@@ -43,7 +45,7 @@ app = typer.Typer(
     name="linearno",
     cls=Verbs,
     help="Neural operators: train, evaluate and deploy fast surrogates of PDE solvers.\n\n"
-    "  linearno demo            # what it does, in two minutes\n"
+    "  linearno demo            # a first run, in two minutes\n"
     "  linearno VERB --help     # options and examples of a verb\n\n"
     "Your own simulations:\n\n"
     "  linearno init simulations/\n"

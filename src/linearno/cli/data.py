@@ -26,72 +26,87 @@ import_module("linearno.meshes.example_cases")  # registers the benchmark "cases
 app = typer.Typer(help="List, generate and check the data of the benchmarks.", no_args_is_help=True)
 
 
-def _names() -> list[str]:
+def _benchmark_names() -> list[str]:
     return list(DATASETS)
 
 
-Name = Annotated[str, typer.Argument(help="as `linearno data list` names it", autocompletion=_names)]
-Train = Annotated[int | None, typer.Option(min=1, help="training samples; the protocol's by default")]
-Test = Annotated[int | None, typer.Option(min=1, help="test samples; the protocol's by default")]
+Name = Annotated[
+    str, typer.Argument(help="benchmark, see `linearno data list`", autocompletion=_benchmark_names)
+]
+Train = Annotated[int | None, typer.Option(min=1, help="training samples; as in the protocol by default")]
+Test = Annotated[int | None, typer.Option(min=1, help="test samples; as in the protocol by default")]
 Val = Annotated[int | None, typer.Option(min=1, help="validation samples, if the protocol has them")]
 Resolution = Annotated[
-    int | None, typer.Option(min=1, help="the solver's points a side; as published by default")
+    int | None, typer.Option(min=1, help="points per side of the solver; as published by default")
 ]
 Scheme = Annotated[
-    str | None, typer.Option(help="of a solver with several: ns rk4 or euler, plasticity plain or fine")
+    str | None, typer.Option(help="scheme of the solver; ns: rk4 or euler, plasticity: plain or fine")
 ]
-Full = Annotated[bool, typer.Option("--full", help="all samples of the protocol, also on a CPU")]
-Seed = Annotated[int, typer.Option(min=0, help="the same seed gives the same samples")]
-Out = Annotated[Path | None, typer.Option(help="folder to fill; the benchmark's own by default")]
-Root = Annotated[Path | None, typer.Option(help="folder to check; the benchmark's own by default")]
+Full = Annotated[bool, typer.Option("--full", help="generate all samples of the protocol, also on a CPU")]
+Seed = Annotated[int, typer.Option(min=0, help="random seed of the samples")]
+Out = Annotated[
+    Path | None, typer.Option(help="output folder; the default folder of the benchmark if omitted")
+]
+Root = Annotated[
+    Path | None, typer.Option(help="data folder; the default folder of the benchmark if omitted")
+]
 Workers = Annotated[int | None, typer.Option(min=1, help="processes on a CPU; one per core by default")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto is CUDA if present and supported")]
+Device = Annotated[
+    str,
+    typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, …; auto: CUDA if available and supported"),
+]
 
 
 @app.command("list")
 def list_() -> None:
-    """List the benchmarks, the data that are present, and how to get the rest.
+    """List the benchmarks, the data that are present, and how to get missing data.
 
-    Example:  linearno data list
+    Example:
+
+      linearno data list
     """
     with user_errors():
-        heads = ("what it is", "folder", "present", "how to get it")
+        heads = ("description", "folder", "present", "how to get it")
         columns = (Column(head, overflow="fold") for head in heads)  # file names are not cut
         table = Table(Column("name", no_wrap=True), *columns, box=None, pad_edge=False)
         for name in DATASETS:
             benchmark = DATASETS[name]
             root = benchmark.config.make({}).root
             present = describe_available(name, root, benchmark.published) or "nothing"
-            table.add_row(name, benchmark.summary, str(root), escape(present), _how(name, benchmark, root))
+            source = _how_to_get(name, benchmark, root)
+            table.add_row(name, benchmark.summary, str(root), escape(present), source)
         console.print(table)
 
 
-def _how(name: str, benchmark: Benchmark, root: Path) -> str:
+def _how_to_get(name: str, benchmark: Benchmark, root: Path) -> str:
+    """The command that generates the data, and names of published files."""
     ways = []
     if benchmark.generate:
-        ways.append(f"linearno data generate {name} {_options(benchmark, root)}")
+        ways.append(f"linearno data generate {name} {_generate_options(benchmark, root)}")
     if benchmark.published:
         ways.append(f"or the published {', '.join(benchmark.published)}")
     return " ".join(ways)
 
 
-def _options(benchmark: Benchmark, root: Path) -> str:
-    """Options of `generate` that resume the set in `root`, or make all samples: elsewhere if `root` holds
-    another set."""
-    elsewhere = f"--full --out {root}-full"
+def _generate_options(benchmark: Benchmark, root: Path) -> str:
+    """Options of `generate` that resume the set in `root`, or generate all samples.
+
+    If `root` contains a complete smaller set, they write to another folder.
+    """
+    other_folder = f"--full --out {root}-full"
     try:
         progress = read_progress(root)
     except UserError:
-        return elsewhere
+        return other_folder
     if progress is None:
         return "--full"
     plan = progress.plan.model_dump(exclude={"sizes"}, exclude_none=True)
-    same = " ".join(f"--{name} {value}" for name, value in plan.items())
+    same_plan = " ".join(f"--{name} {value}" for name, value in plan.items())
     if not (root / CARD).exists():
-        return same + (" --device cpu" if progress.device == "cpu" and _on_gpu("auto") else "")
+        return same_plan + (" --device cpu" if progress.device == "cpu" and _on_gpu("auto") else "")
     sizes = benchmark.config.make({}).sizes
-    complete = (progress.plan.sizes, progress.plan.resolution) == (sizes, benchmark.resolution)
-    return f"--full {same}" if complete else elsewhere
+    is_full = (progress.plan.sizes, progress.plan.resolution) == (sizes, benchmark.resolution)
+    return f"--full {same_plan}" if is_full else other_folder
 
 
 @app.command()
@@ -108,37 +123,34 @@ def generate(
     scheme: Scheme = None,
     full: Full = False,
 ) -> None:
-    """Generate a benchmark's files with its solver.
+    """Generate the data of a benchmark with its solver.
 
-    Stop at any time: the same command resumes. Each sample has its own random
-    numbers: the number of workers changes nothing, and a larger set begins with
-    the samples of a smaller one.
+    Stop with Ctrl-C at any time: the same command resumes. Each sample has its own random numbers, so samples
+    do not depend on the number of workers, and a larger set starts with the samples of a smaller one.
 
-    A GPU solves many samples at once. Random inputs are the same on every
-    device, solutions agree to rounding; the card of the set names the device.
+    A GPU solves many samples at once. Random inputs are the same on every device, solutions agree to
+    rounding; the card of the set records the device.
 
-    Without sizes, those of a set that is in the folder already are kept, and a
-    CPU makes a small set of the benchmarks that take hours; --full makes all.
+    Default sizes: those of a set that the folder already contains; else those of the protocol, except that a
+    CPU generates a small set of benchmarks which would take hours. --full generates all samples.
 
-    Example:  linearno data generate darcy
+    Examples:
 
-    On a GPU:
-    linearno data generate darcy --device cuda
-
-    A small set:
-    linearno data generate darcy --train 100 --test 20 --resolution 85 --out data/small
+      linearno data generate darcy
+      linearno data generate darcy --device cuda
+      linearno data generate darcy --train 100 --test 20 --out data/darcy-small
     """
     with user_errors():
         benchmark = DATASETS[name]
-        usual = benchmark.config.make({})
-        given = {split: n for split, n in (("train", train), ("test", test), ("val", val)) if n}
-        if extra := given.keys() - usual.sizes.keys():
-            raise UserError(f"{name} has no split {extra.pop()!r}; it has {', '.join(usual.sizes)}")
+        defaults = benchmark.config.make({})
+        requested = {split: n for split, n in (("train", train), ("test", test), ("val", val)) if n}
+        if extra := requested.keys() - defaults.sizes.keys():
+            raise UserError(f"{name} has no split {extra.pop()!r}; it has {', '.join(defaults.sizes)}")
         points = resolution or benchmark.resolution
         if points is None:
             raise UserError(f"{name} has no default resolution; give one with --resolution")
-        root, sizes, note = out or usual.root, usual.sizes | given, ""
-        if not full and not given:
+        root, sizes, note = out or defaults.root, defaults.sizes | requested, ""
+        if not full and not requested:
             sizes, note = _default_sizes(benchmark, root, sizes, on_gpu=_on_gpu(device))
         plan = Plan.make({"seed": seed, "resolution": points, "sizes": sizes, "scheme": scheme})
         _generate(name, benchmark, root, plan, workers=workers or _cores(), device=device, note=note)
@@ -147,7 +159,7 @@ def generate(
 def _default_sizes(
     benchmark: Benchmark, root: Path, all_sizes: dict[str, int], *, on_gpu: bool
 ) -> tuple[dict[str, int], str]:
-    """Sizes of the set in `root`, finished or not; else the small ones on a CPU; and a note if not all."""
+    """Default sizes (of the set in `root`, else small ones on a CPU), and a note if they are not all."""
     total = f"{sum(all_sizes.values()):,}"
     if (progress := read_progress(root)) is not None:
         sizes = progress.plan.model_dump()["sizes"]
@@ -160,6 +172,7 @@ def _default_sizes(
 
 
 def _on_gpu(device: str) -> bool:
+    """Whether `device` means a GPU on this machine."""
     return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
 
 
@@ -167,14 +180,14 @@ def _generate(
     name: str, benchmark: Benchmark, root: Path, plan: Plan, *, workers: int, device: str, note: str
 ) -> None:
     if benchmark.generate is None:
-        raise UserError(f"{name} has no solver here; put its published files into a folder instead")
+        raise UserError(f"{name} has no solver; download its published files into {root} instead")
     began, done = monotonic(), 0
     try:
         with progress_bar(f"{name} → {root}", len(plan.jobs)) as advance:
 
             def tick(count: int) -> None:
                 nonlocal done
-                if note and not done:  # after the first sample: an error comes without the note
+                if note and not done:  # after the first sample, so that an early error is not preceded by it
                     typer.echo(f"{name}: {note}", err=True)
                 done += count
                 advance(count)
@@ -182,19 +195,19 @@ def _generate(
             settings = plan.model_dump()  # seed, resolution, sizes, scheme
             benchmark.generate(root, **settings, workers=workers, tick=tick, device=device)
     except KeyboardInterrupt:
-        typer.echo(f"stopped; {done} samples are kept, and the same command resumes", err=True)
+        typer.echo(f"stopped; {done} new samples are saved, and the same command resumes", err=True)
         raise typer.Exit(130) from None
-    when = f"made in {monotonic() - began:.1f} s" if done else "already complete, nothing to do"
+    when = f"generated in {monotonic() - began:.1f} s" if done else "already complete, nothing to do"
     card = read_card(root, how="generate the set again")
     typer.echo(f"{root}: {plan}; {when} (solved on {card.device})")
     if redrawn := _redrawn_samples(root, card):
-        typer.echo(f"drawn again: {redrawn}")
+        typer.echo(f"samples redrawn because a solve failed: {redrawn}")
     if note and not done:
         typer.echo(f"{name}: {note}", err=True)
 
 
 def _redrawn_samples(root: Path, card: Card) -> str:
-    """The samples whose first random draw could not be solved."""
+    """List the samples whose first random draw could not be solved, by split."""
     found = []
     for split in card.sizes:
         if (name := array_name(split, "draws")) in card.files:
@@ -208,15 +221,17 @@ def _redrawn_samples(root: Path, card: Card) -> str:
 
 
 def _cores() -> int:
-    """Cores that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @app.command()
 def verify(name: Name, root: Root = None) -> None:
-    """Check a benchmark's files: complete, of the right shapes, finite, unchanged.
+    """Check that the files of a benchmark are complete, have the right shapes, are finite and unchanged.
 
-    Example:  linearno data verify darcy --root data/small
+    Example:
+
+      linearno data verify darcy --root data/darcy-small
     """
     with user_errors():
         benchmark = DATASETS[name]
@@ -226,21 +241,26 @@ def verify(name: Name, root: Root = None) -> None:
             for line in problems:
                 typer.echo(f"error: {line}", err=True)
             raise typer.Exit(2)
-        typer.echo(f"{folder}: all is well")
+        typer.echo(f"{folder}: no problems found")
 
 
 @app.command()
 def pack(
     name: Name,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="the file; NAME.pack by default")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="file to write; NAME.pack by default")
+    ] = None,
     root: Root = None,
 ) -> None:
-    """Write a generated set as one small file, for transport to another machine.
+    """Compress a generated set into one file, to copy it to another machine.
 
-    Inputs are kept exactly. Outputs are rounded to less than 1e-5 of their range, and the card of the
-    unpacked set says so.
+    Inputs are stored exactly. Outputs are rounded with an error below 1e-5 of their range; the card of the
+    unpacked set records it.
 
-    Example:  linearno data pack darcy -o darcy.pack     and there:  linearno data unpack darcy.pack
+    Examples:
+
+      linearno data pack darcy -o darcy.pack
+      linearno data unpack darcy.pack             # on the other machine
     """
     with user_errors():
         benchmark = DATASETS[name]
@@ -259,12 +279,14 @@ def pack(
 
 @app.command()
 def unpack(
-    path: Annotated[Path, typer.Argument(help="a file that `linearno data pack` wrote")],
+    path: Annotated[Path, typer.Argument(help="file written by `linearno data pack`")],
     out: Out = None,
 ) -> None:
-    """Write the folder of a packed set.
+    """Unpack a file of `linearno data pack` into a data folder.
 
-    Example:  linearno data unpack darcy.pack --out data/darcy
+    Example:
+
+      linearno data unpack darcy.pack --out data/darcy
     """
     with user_errors():
         folder = out or Path("data") / path.stem

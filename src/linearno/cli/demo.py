@@ -1,4 +1,4 @@
-"""`linearno demo`: from solver to report, in one command."""
+"""`linearno demo`: solve, train and write a report in one command."""
 
 import os
 import time
@@ -26,9 +26,9 @@ def demo(
 ) -> None:
     """Solve a PDE, train two neural operators on the solutions, and compare their errors.
 
-    Darcy flow: from the permeability of a porous medium to the pressure in it. The solver makes 1,100 random
-    samples; LinearNO and Transolver are trained on 1,000 and tested on 100. It takes one or two minutes on a
-    CPU.
+    The problem is Darcy flow: predict the pressure in a porous medium from its permeability. The solver
+    generates 1,100 random samples; LinearNO and Transolver are trained on 1,000 and tested on 100. This takes
+    one or two minutes on a CPU.
 
     Example:
 
@@ -37,29 +37,32 @@ def demo(
     with user_errors(), exit_on_interrupt():
         began = time.perf_counter()
         root = out / "data"
-        solve(root)
-        runs = {model: learn(model, root, out / model, device) for model in MODELS}
+        generate_data(root)
+        runs = {model: train_model(model, root, out / model, device) for model in MODELS}
         page = out / "report.html"
         write_report([out / model for model in MODELS], page)
-        console.print(compare(runs))
-        console.print(f"report: {page}  ({time.perf_counter() - began:.0f} s in all)")
+        console.print(comparison_table(runs))
+        console.print(f"report: {page}  ({time.perf_counter() - began:.0f} s in total)")
 
 
-def solve(root: Path) -> None:
+def generate_data(root: Path) -> None:
+    """Solve Darcy flow for the random samples of the demo."""
     sizes = {"train": DATA.train, "test": DATA.test}
-    console.print(f"solving Darcy flow for {sum(sizes.values())} random media → {root}")
+    console.print(f"solving Darcy flow for {sum(sizes.values())} random samples → {root}")
     generate = DATASETS["darcy"].generate
     assert generate is not None
     with progress_bar("solving", sum(sizes.values())) as advance:
         generate(root, sizes=sizes, resolution=RESOLUTION, seed=0, workers=os.cpu_count() or 1, tick=advance)
 
 
-def learn(model: str, root: Path, folder: Path, device: str) -> dict[str, Any]:
+def train_model(model: str, root: Path, folder: Path, device: str) -> dict[str, Any]:
+    """Train a model on the data in `root` and return its metrics."""
     config: RunConfig = override(RECIPES[f"demo/{model}"](), [f"data.root={root}"])
     return run_with_bar(config, folder, device)
 
 
-def compare(runs: dict[str, dict[str, Any]]) -> Table:
+def comparison_table(runs: dict[str, dict[str, Any]]) -> Table:
+    """Parameters, test errors and training time of the runs."""
     table = Table("model", box=None, pad_edge=False)
     for column in ("parameters", "test relative L2", "median", "worst", "training s"):
         table.add_column(column, justify="right")
@@ -74,5 +77,5 @@ def compare(runs: dict[str, dict[str, Any]]) -> Table:
             f"{metrics['seconds']['train']:.0f}",
         )
     baseline = next(iter(runs.values()))["mean_field"]["relative_l2"]
-    table.add_row("the mean field", "0", f"{baseline:.4f}", "", "", "")
+    table.add_row("mean field", "0", f"{baseline:.4f}", "", "", "")
     return table

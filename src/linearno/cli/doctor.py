@@ -1,4 +1,4 @@
-"""`linearno doctor`: installed packages, device, precision, data."""
+"""`linearno doctor`: show installed packages, device, precision and data."""
 
 import importlib.util
 import shutil
@@ -14,16 +14,16 @@ from linearno.data import DATASETS
 from linearno.ops.backend import kernels_available_on
 
 EXTRAS = {
-    "gpu": ("triton", "fused kernels on a GPU; CUDA builds of torch bring it"),
-    "mesh": ("pyvista", "VTK, VTU, VTP and STL files in and out"),
-    "export": ("onnxscript", "ONNX files out"),
-    "track": ("tensorboard", "training curves in TensorBoard"),
-    "dev": ("pytest", "running the tests"),
+    "gpu": ("triton", "for fused kernels on a GPU; CUDA builds of torch include it"),
+    "mesh": ("pyvista", "to read and write VTK, VTU, VTP and STL files"),
+    "export": ("onnxscript", "to export ONNX files"),
+    "track": ("tensorboard", "for training curves in TensorBoard"),
+    "dev": ("pytest", "to run the tests"),
 }
 
 
 def doctor() -> None:
-    """Show what is installed, which device and precision are used, and how to get what is missing.
+    """Show installed packages and data, device and precision, and how to install what is missing.
 
     Example:
 
@@ -37,14 +37,14 @@ def doctor() -> None:
     table.add_row("machine", machine())
     table.add_row("device", f"{device} ({device_name(device)})")
     table.add_row("precision", _precision(device))
-    table.add_row("ops", _ops(device))
-    free = shutil.disk_usage(Path.cwd()).free / 2**30
-    table.add_row("free disk here", f"{free:.0f} GiB (Darcy at 421×421 takes 1.6)")
+    table.add_row("ops", _backend(device))
+    free_gib = shutil.disk_usage(Path.cwd()).free / 2**30
+    table.add_row("free disk space", f"{free_gib:.0f} GiB (Darcy at 421×421 takes 1.6)")
     for name in DATASETS:
         benchmark = DATASETS[name]
         root = benchmark.config.make({}).root
-        there = f"{root}" if root.exists() else f"not at {root}; run: linearno data generate {name}"
-        table.add_row(f"data: {name}", there)
+        status = f"{root}" if root.exists() else f"not at {root}; run: linearno data generate {name}"
+        table.add_row(f"data: {name}", status)
     for extra, (module, purpose) in EXTRAS.items():
         installed = importlib.util.find_spec(module) is not None
         advice = "installed" if installed else f"missing ({purpose}); run: pip install 'linearno\\[{extra}]'"
@@ -52,14 +52,16 @@ def doctor() -> None:
     console.print(table)
 
 
-def _ops(device: torch.device) -> str:
+def _backend(device: torch.device) -> str:
+    """Which backend computes the operations."""
     if device.type == "cuda" and kernels_available_on("cuda"):
-        return "fused Triton kernels; LINEARNO_BACKEND=plain turns them off"
+        return "fused Triton kernels; LINEARNO_BACKEND=plain disables them"
     return "plain PyTorch; fused kernels need CUDA" + ("" if kernels_available_on("cuda") else " and triton")
 
 
 def _precision(device: torch.device) -> str:
+    """Default and supported precisions of training."""
     if device.type == "cpu":
-        bf16 = "bf16 possible" if torch.backends.mkldnn.is_available() else "no bf16"
+        bf16 = "bf16 supported" if torch.backends.mkldnn.is_available() else "no bf16"
         return f"fp32 by default ({bf16}; tf32 needs CUDA)"
     return "fp32 by default; tf32 and bf16 with --set training.precision=…"

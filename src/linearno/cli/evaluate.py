@@ -1,4 +1,4 @@
-"""`linearno evaluate`: score a finished run again, on its own test split or on other data."""
+"""`linearno evaluate`: evaluate a finished run again, on its own test split or on other data."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,16 +23,16 @@ BUSY = "another process is training or evaluating in {root}; wait until it ends"
 
 def evaluate(
     run: RunArgument,
-    root: Annotated[Path | None, typer.Option(help="folder of the data; the run's own by default")] = None,
+    root: Annotated[Path | None, typer.Option(help="data folder; the one of the run by default")] = None,
     device: DeviceOption = "auto",
     imports: ImportOption = None,
 ) -> None:
-    """Score a run on its test split, in physical units; rewrite its metrics.json and per_sample.csv.
+    """Evaluate a run on its test split in physical units; rewrite its metrics.json and per_sample.csv.
 
     Examples:
 
       linearno evaluate runs/darcy-linearno
-      linearno evaluate runs/darcy-linearno --root elsewhere/darcy
+      linearno evaluate runs/darcy-linearno --root /scratch/darcy
     """
     with user_errors():
         import_definitions(imports or [])

@@ -1,4 +1,4 @@
-"""`linearno export`: a run as one file for other programs."""
+"""`linearno export`: write a run as one ONNX or torch.export file."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -18,48 +18,55 @@ class FormatName(StrEnum):
 
 def export(
     run: RunArgument,
-    format: Annotated[FormatName, typer.Option(help="onnx: an ONNX graph; torch: a program of torch.export")],
+    format: Annotated[FormatName, typer.Option(help="onnx: ONNX graph; torch: torch.export program")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help=".onnx or .pt2; RUN/model.onnx or .pt2 by default")
+        Path | None,
+        typer.Option("--out", "-o", help="file to write; RUN/model.onnx or RUN/model.pt2 by default"),
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(min=0, help="largest difference from the model, as a share of the largest value")
+        float,
+        typer.Option(min=0, help="largest allowed difference from the model, relative to the largest value"),
     ] = TOLERANCE,
     imports: ImportOption = None,
 ) -> None:
-    """Write a trained model as one file that runs without linearno, and print three lines that run it.
+    """Export a trained model as one file that runs without linearno, and print Python code that runs it.
 
-    The file takes and gives physical units: scaling is inside. Each field is a tensor of that name, (batch,
-    points), and `coords` is (batch, points, axes), for any batch and any number of points. A model tied to a
-    grid keeps it, and only the batch is free. One that completes fields takes observations and `points`, one
-    that is told the time takes `time`, and of one that marches in time the file is a single step.
+    Inputs and outputs are in physical units: the scaling is part of the file. Each field is a tensor (batch,
+    points) with the name of the field; `coords` has the shape (batch, points, axes). Batch and points may
+    have any size; a model on a fixed grid keeps its grid, and only the batch may vary.
 
-    Before it is kept the file is asked beside the model at three sizes: an ONNX file with onnxruntime, where
-    that is installed.
+    Further inputs: a field reconstruction takes the coordinates and values of the observations and the query
+    points `points`; a time-conditioned model takes `time`. A rollout model is exported as one time step: feed
+    its output back as input.
 
-    Example:  linearno export runs/darcy-linearno --format onnx -o darcy.onnx
+    Before the file is written, its outputs are compared with those of the model at three input sizes. For
+    ONNX files this needs onnxruntime.
 
-    For torch alone:  linearno export runs/elasticity-linearno --format torch -o stress.pt2
+    Examples:
+
+      linearno export runs/darcy-linearno --format onnx -o darcy.onnx
+      linearno export runs/elasticity-linearno --format torch -o stress.pt2
     """
     with user_errors():
         import_definitions(imports or [])
         path = out or run / f"model{FORMATS[format].suffix}"
-        _say(export_run(run, path, format.value, tolerance=tolerance), tolerance)
+        _print_summary(export_run(run, path, format.value, tolerance=tolerance), tolerance)
 
 
-def _say(made: Exported, tolerance: float) -> None:
-    if made.difference is None:
-        checked = "not checked: onnxruntime is not installed"
+def _print_summary(exported: Exported, tolerance: float) -> None:
+    """Print the size, the result of the check, inputs and outputs, and code that runs the file."""
+    if exported.difference is None:
+        check = "not checked: onnxruntime is not installed"
     else:
-        checked = f"checked at three sizes: differs by {made.difference:.2g} of the largest value at most"
-        checked += f" ({tolerance:g} is allowed)"
+        check = f"checked at three sizes: largest relative difference {exported.difference:.2g}"
+        check += f" ({tolerance:g} is allowed)"
     lines = [
-        f"{made.path}  {made.bytes / 1e6:.2g} MB, {checked}",
-        f"takes  {', '.join(map(str, made.inputs))}",
-        f"gives  {', '.join(map(str, made.outputs))}",
-        *made.notes,
+        f"{exported.path}  {exported.bytes / 1e6:.2g} MB, {check}",
+        f"inputs   {', '.join(map(str, exported.inputs))}",
+        f"outputs  {', '.join(map(str, exported.outputs))}",
+        *exported.notes,
         "",
-        *made.usage,
+        *exported.usage,
     ]
-    for line in lines:  # whole, to be copied
+    for line in lines:  # without line breaks, so that the code can be copied
         console.print(line, soft_wrap=True, markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""`linearno import`: published weights as a run folder."""
+"""`linearno import`: import published weights as a run folder."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ from linearno.recipes import RECIPES
 
 
 def import_(
-    weights: Annotated[Path, typer.Argument(help="state dict saved by the published code (.pt, .pth)")],
+    weights: Annotated[Path, typer.Argument(help="state dict of the published code (.pt, .pth)")],
     recipe: Annotated[
         str,
         typer.Option(
@@ -22,17 +22,17 @@ def import_(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="run folder to write")],
-    data: Annotated[Path | None, typer.Option(help="folder of the training data, to fit the scaling")] = None,
+    data: Annotated[Path | None, typer.Option(help="training data, to fit the scaler")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="change any field of the recipe; may be repeated"),
+        typer.Option("--set", metavar="FIELD=VALUE", help="change a field of the recipe; repeatable"),
     ] = None,
 ) -> None:
-    """Make a run folder of weights saved by the published LinearNO or Transolver code.
+    """Import weights saved by published code, such as that of LinearNO or Transolver, as a run folder.
 
-    `predict`, `evaluate` and `export` accept it like any other run. The weights do not contain the scaling of
-    the fields: --data fits it on the training data, as the published code does. Without --data, inputs and
-    outputs of the model are scaled fields if its recipe scales them. No code in the file is executed.
+    `predict`, `evaluate` and `export` accept it like any other run. The weights do not contain the scaler of
+    the fields: --data fits it on the training data, as the published code does. Without --data the model
+    expects and returns scaled fields if its recipe scales them. Code in the file is not executed.
 
     Examples:
 
@@ -47,7 +47,7 @@ def import_(
         console.print(f"{out}: {bundle.recipe}, {count:,} parameters", soft_wrap=True)
         if unknown := unscaled_fields(bundle.spec):
             console.print(
-                f"remark: {', '.join(unknown)} in {UNSCALED}, since weights do not contain the scaling; "
+                f"note: {', '.join(unknown)} are in {UNSCALED}, since weights do not contain the scaler; "
                 "for physical units import with --data FOLDER",
                 soft_wrap=True,
             )

@@ -1,4 +1,4 @@
-"""`linearno init`: look at a folder of simulations, and write down what could be learned from them."""
+"""`linearno init`: write a dataset.yaml from the fields found in a folder of simulations."""
 
 import os
 from pathlib import Path
@@ -27,42 +27,50 @@ from linearno.meshes.infer_schema import (
 from linearno.meshes.python_source import is_callable_name, write_cases_of
 from linearno.meshes.reader.commands import FieldSummary
 
-NAMES = "names, separated by commas"
+NAMES = "comma-separated names"
 
 
 def init(
     cases: Annotated[
         str,
-        typer.Argument(help="folder of .vtu, .vtk, .vtp, .stl, .csv, .npz, .h5 files; or module:function"),
+        typer.Argument(
+            help="folder of .vtu, .vtk, .vtp, .stl, .csv, .npz or .h5 files; or module:function, a function "
+            "that yields cases"
+        ),
     ],
     targets: Annotated[str | None, typer.Option(help=f"fields to predict: {NAMES}")] = None,
-    inputs: Annotated[str | None, typer.Option(help=f"fields that the model is told: {NAMES}")] = None,
+    inputs: Annotated[str | None, typer.Option(help=f"input fields of the model: {NAMES}")] = None,
     globals_: Annotated[
-        str | None, typer.Option("--globals", help=f"numbers of a whole case: {NAMES}")
+        str | None,
+        typer.Option("--globals", help=f"input parameters with one value per case, such as speed: {NAMES}"),
     ] = None,
     derived: Annotated[
-        str | None, typer.Option(help="distance, unsigned_distance, normals, curvature; '' for none")
+        str | None,
+        typer.Option(
+            help="input features from the geometry: distance, unsigned_distance, normals, curvature; '' for "
+            "none"
+        ),
     ] = None,
     test: Annotated[
-        str, typer.Option(help="cases to test on: a fraction, a number, or patterns of file names")
+        str, typer.Option(help="test cases: a fraction, a number, or patterns of file names")
     ] = "0.2",
-    files: Annotated[str, typer.Option(help="pattern of the files that are cases")] = "**/*",
-    out: Annotated[Path, typer.Option("--out", "-o", help="the file to write")] = Path("dataset.yaml"),
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="go on without cases that cannot be read")
-    ] = False,
+    files: Annotated[str, typer.Option(help="pattern of the case files")] = "**/*",
+    out: Annotated[Path, typer.Option("--out", "-o", help="file to write")] = Path("dataset.yaml"),
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="skip cases that cannot be read")] = False,
 ) -> None:
-    """Look at a folder of simulations on meshes of any size, and write a dataset.yaml to train from.
+    """Inspect a folder of simulations on meshes of any size and write a dataset.yaml to train from.
 
-    One file is one case. Numbers of a whole case (a speed, an angle) are found in its field data, in fields
-    that are constant, or in a cases.csv with a column `case`. An .stl file of the same name is the surface of
-    a case. A function that yields cases is called once, and its cases are kept as files.
+    Each file is one case. Parameters of a case (a speed, an angle) are read from its field data, from
+    constant fields, or from a cases.csv with a column `case`. An .stl file with the name of a case is its
+    surface. A Python function that yields cases is called once, and its cases are saved as files.
 
-    Example:  linearno init simulations/
+    Check the proposed targets, inputs and split in dataset.yaml, then run `linearno train dataset.yaml`.
 
-    What to learn:  linearno init simulations/ --targets p,U --derived distance,normals
+    Examples:
 
-    And then:  linearno train dataset.yaml
+      linearno init simulations/
+      linearno init simulations/ --targets p,U --derived distance,normals
+      linearno train dataset.yaml
     """
     with user_errors():
         if out.exists():
@@ -70,20 +78,26 @@ def init(
         root = Path(cases)
         if is_callable_name(cases):
             root = _write_cases(cases, out.parent / f"{out.stem}_cases")
-        options = InitOptions(_list(targets), _list(inputs), _list(globals_), _list(derived), _share(test))
+        options = InitOptions(
+            targets=_split_names(targets),
+            inputs=_split_names(inputs),
+            globals=_split_names(globals_),
+            derived=_split_names(derived),
+            test=_parse_share(test),
+        )
         summary = summarise(root, files, skip_bad)
         values = infer_schema(summary, options) | {"files": files, "skip_bad": skip_bad}
         config = CasesConfig.make(values | {"root": Path(os.path.relpath(root, out.parent))})
         split_cases(summary.files, config.train, config.test, config.seed)
         text = dataset_text(config, summary)
         assert CasesConfig.make(yaml.safe_load(text)) == config
-        show(summary, config)
+        print_summary(summary, config)
         write_text(out, text)
         console.print(f"written: {escape(str(out))}   next: linearno train {escape(str(out))}")
 
 
 def summarise(root: Path, files: str, skip_bad: bool) -> FolderSummary:
-    """What all cases hold; an error if one cannot be read and may not be skipped."""
+    """Summarise the fields of all cases; an error if a case cannot be read and `skip_bad` is false."""
     found = find_cases(root, files)
     table = read_table(root if root.is_dir() else root.parent)
     with progress_bar("reading", len(found)) as advance:
@@ -101,17 +115,17 @@ def summarise(root: Path, files: str, skip_bad: bool) -> FolderSummary:
     return summary
 
 
-def show(summary: FolderSummary, config: CasesConfig) -> None:
-    """Print the size of the cases, a table of their fields, and the faults that are tolerated."""
+def print_summary(summary: FolderSummary, config: CasesConfig) -> None:
+    """Print the size of the cases, a table of their fields, and the tolerated mesh faults."""
     points = summary.points
     console.print(
-        f"{len(summary.files)} cases of {points[0]:,} to {points[-1]:,} points, "
+        f"{len(summary.files)} cases of {points[0]:,} to {points[-1]:,} points "
         f"in {len(summary.axes)} dimensions ({', '.join(summary.axes)})"
     )
-    table = Table("field", "where", box=None, pad_edge=False)
-    for column in ("numbers", "from", "to"):
+    table = Table("field", "location", box=None, pad_edge=False)
+    for column in ("components", "min", "max"):
         table.add_column(column, justify="right")
-    for column in ("unit", "cases", "note", "is used as"):
+    for column in ("unit", "cases", "note", "used as"):
         table.add_column(column)
     for field in summary.fields:
         table.add_row(*(escape(cell) for cell in _row(field, summary, config)))
@@ -122,10 +136,11 @@ def show(summary: FolderSummary, config: CasesConfig) -> None:
 
 
 def _row(field: FieldSummary, summary: FolderSummary, config: CasesConfig) -> list[str]:
+    """The cells of a field in the table of `print_summary`."""
     table = summary.table.path.name if summary.table.path else ""
     return [
         field.name,
-        {"case": "the case", "table": table}.get(field.location, field.location),
+        {"case": "case", "table": table}.get(field.location, field.location),
         str(field.components),
         f"{min(field.low, default=0.0):.4g}",
         f"{max(field.high, default=0.0):.4g}",
@@ -146,14 +161,16 @@ def _write_cases(function: str, folder: Path) -> Path:
     return folder
 
 
-def _list(text: str | None) -> tuple[str, ...] | None:
+def _split_names(text: str | None) -> tuple[str, ...] | None:
+    """Comma-separated names as a tuple; None if the option is not given."""
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _share(text: str) -> Share:
+def _parse_share(text: str) -> Share:
+    """A number of cases, a fraction of them, or file patterns."""
     for kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             continue
-    return _list(text) or ()
+    return _split_names(text) or ()

@@ -1,4 +1,4 @@
-"""A group of verbs, each imported when it is called: PyTorch and Matplotlib take seconds to import."""
+"""Command group that imports a verb when it is called: PyTorch and Matplotlib take seconds to import."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,23 +15,27 @@ from linearno.cli import quiet_interrupt
 
 SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
-    "rich_markup_mode": None,  # plain help pages, whose words wrap at any width
+    "rich_markup_mode": None,  # plain help pages that wrap at any width
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
-
 
 METAVARS = {int: "N", float: "X", Path: "PATH", str: "TEXT"}
 
 
 class Verb(NamedTuple):
-    """A verb: `module:name` of its function or Typer app, and its line in the overview."""
+    """A verb of the command line.
+
+    Args:
+        target: `module:name` of its function or Typer app.
+        summary: one line for the overview.
+    """
 
     target: str
     summary: str
 
 
 class PlainGroup(TyperGroup):
-    """Lists its commands with their whole first sentences, wrapped instead of cut off."""
+    """Lists its commands with their first paragraphs, wrapped instead of truncated."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -40,14 +44,17 @@ class PlainGroup(TyperGroup):
 
 
 class LazyGroup(TyperGroup):
-    """Verbs in `sections`, by title and name, with targets in `package`. Only the called one is imported."""
+    """Group that imports only the called verb.
+
+    Class attributes: `sections` maps titles to verbs by name; their targets are relative to `package`.
+    """
 
     package: ClassVar[str] = ""
     sections: ClassVar[Mapping[str, Mapping[str, Verb]]] = {}
 
     def __init__(self, **attributes: Any):
         super().__init__(**attributes)
-        _keep_examples(self)
+        _preserve_indented_lines(self)
         for verbs in self.sections.values():
             for name, verb in verbs.items():
                 self.add_command(TyperCommand(name, help=verb.summary))
@@ -67,41 +74,42 @@ class LazyGroup(TyperGroup):
 
 
 def load_verb(name: str, target: str) -> Any:
-    """Import `module:name` and make a command of it."""
+    """Import `module:name`, a function or Typer app, and return its command."""
     module, _, attribute = target.partition(":")
     with quiet_interrupt():
-        found = getattr(import_module(module), attribute)
-    holder = typer.Typer(add_completion=False, **SETTINGS)
-    if isinstance(found, typer.Typer):
-        for each in found.registered_commands:
-            _name_values(each.callback)
-        holder.add_typer(found, name=name, cls=PlainGroup)
-        group: Any = get_command(holder)
+        verb = getattr(import_module(module), attribute)
+    app = typer.Typer(add_completion=False, **SETTINGS)
+    if isinstance(verb, typer.Typer):
+        for subcommand in verb.registered_commands:
+            _set_metavars(subcommand.callback)
+        app.add_typer(verb, name=name, cls=PlainGroup)
+        group: Any = get_command(app)
         command = group.commands[name]
     else:
-        _name_values(found)
-        holder.command(name)(found)
-        command = get_command(holder)
-    _keep_examples(command)
+        _set_metavars(verb)
+        app.command(name)(verb)
+        command = get_command(app)
+    _preserve_indented_lines(command)
     return command
 
 
-def _name_values(function: Callable[..., Any] | None) -> None:
-    """Set short metavars: the name of an argument, one for the type of an option's value."""
+def _set_metavars(function: Callable[..., Any] | None) -> None:
+    """Set short metavars: the name of an argument, the type of an option's value."""
     for name, hint in get_type_hints(function, include_extras=True).items():
         info = next(iter(getattr(hint, "__metadata__", ())), None)
         if isinstance(info, ArgumentInfo):
             info.metavar = info.metavar or name.rstrip("_").upper()
         elif isinstance(info, OptionInfo):
-            kind = hint.__origin__  # such as `list[Path] | None`
-            kinds = [kind, *get_args(kind), *(inner for part in get_args(kind) for inner in get_args(part))]
-            known = [METAVARS[each] for each in kinds if each in METAVARS]
+            annotation = hint.__origin__  # such as `list[Path] | None`
+            inner = get_args(annotation)
+            types = [annotation, *inner, *(type_ for part in inner for type_ in get_args(part))]
+            known = [METAVARS[type_] for type_ in types if type_ in METAVARS]
             info.metavar = info.metavar or next(iter(known), None)
 
 
-def _keep_examples(command: Any) -> None:
-    """Keep the lines of indented paragraphs in a help page; other paragraphs are wrapped."""
+def _preserve_indented_lines(command: Any) -> None:
+    """Do not wrap indented paragraphs (examples) of a help page."""
     if command.help:
         command.help = re.sub(r"(^|\n\n)(?= )", "\\1\b\n", command.help)
-    for sub in getattr(command, "commands", {}).values():
-        _keep_examples(sub)
+    for subcommand in getattr(command, "commands", {}).values():
+        _preserve_indented_lines(subcommand)

@@ -1,4 +1,4 @@
-"""What `predict` does with mesh files: one, several, or a folder of them."""
+"""`linearno predict` on mesh files: one mesh, several, or a folder."""
 
 import csv
 import io
@@ -22,19 +22,23 @@ SUMMARY = "summary.csv"
 
 GivenOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=NUMBER", help="a number of the case that its file does not hold; repeatable"),
+    typer.Option(metavar="NAME=NUMBER", help="value of a case parameter that the file lacks; repeatable"),
 ]
 MemoryOption = Annotated[
     str | None,
-    typer.Option(help="limit within which points are taken in chunks, such as 8GB: for meshes of any size"),
+    typer.Option(metavar="SIZE", help="memory limit, such as 8GB: process large meshes in chunks of points"),
 ]
 TolerateOption = Annotated[
-    str, typer.Option(help="faults of meshes that are no error: degenerate, duplicates, or both with a comma")
+    str,
+    typer.Option(
+        metavar="FAULTS",
+        help="mesh faults to accept, comma-separated: degenerate (cells), duplicates (points)",
+    ),
 ]
 
 
 def are_meshes(paths: Sequence[Path], bundle: Bundle) -> bool:
-    """Whether these are meshes (folders of them, patterns), and not arrays."""
+    """Whether the paths are meshes, folders of meshes or patterns, and not array files."""
     suffixes = {path.suffix.lower() for path in paths}
     if len(paths) > 1 or paths[0].is_dir() or suffixes & set(SUFFIXES) - {".npz"} or "*" in str(paths[0]):
         return True
@@ -44,7 +48,15 @@ def are_meshes(paths: Sequence[Path], bundle: Bundle) -> bool:
 def predict_meshes(
     model: MeshModel, paths: Sequence[Path], out: Path | None, given: Mapping[str, float], skip_bad: bool
 ) -> None:
-    """Write predictions for one mesh to a file, for several into a folder, with a summary."""
+    """Predict on one mesh and write a file, or on several and write a folder with a summary.
+
+    Args:
+        model: the surrogate with the fields of its meshes.
+        paths: meshes, folders or patterns.
+        out: file for one mesh, folder for several; a default name if None.
+        given: values of case parameters that the files lack.
+        skip_bad: skip meshes that cannot be used.
+    """
     many = len(paths) > 1 or paths[0].is_dir() or "*" in str(paths[0])
     files = [file for path in paths for file in _cases(path)]
     target = out or Path("predictions" if many else f"prediction{output_suffix(files[0].path)}")
@@ -64,11 +76,12 @@ def predict_meshes(
         if not skip_bad:
             _require_readable(model, reader, files, given)
         done, skipped = _predict_all(model, reader, list(zip(files, outs, strict=True)), given, skip_bad)
-    write_text(target / SUMMARY, _summary(done, skipped))
+    write_text(target / SUMMARY, _summary_csv(done, skipped))
     _print_summary(done, skipped, target)
 
 
 def _cases(path: Path) -> list[CaseFile]:
+    """The case files of a mesh, a folder or a pattern."""
     if path.is_dir():
         return find_cases(path)
     if "*" not in str(path) or path.exists():
@@ -76,7 +89,7 @@ def _cases(path: Path) -> list[CaseFile]:
     root = Path(path.anchor)
     found = sorted(root.glob(str(path.relative_to(root))))
     if not found:
-        raise UserError(f"{path} matches no file")
+        raise UserError(f"{path} matches no file; check the pattern")
     return [case_file(each) for each in found]
 
 
@@ -86,19 +99,17 @@ def _outputs(files: Sequence[CaseFile], target: Path, many: bool) -> list[Path]:
         name = f"{files[0].path.stem}{output_suffix(files[0].path)}"
         return [target / name if target.is_dir() else target]
     if target.suffix.lower() in SUFFIXES:
-        raise UserError(
-            f"{target}: predictions for several meshes are written into a folder; give one with -o"
-        )
+        raise UserError(f"{target}: expected a folder for the predictions of several meshes, got a file name")
     outs = [target / f"{file.name}{output_suffix(file.path)}" for file in files]
     if len(set(outs)) < len(outs):
-        raise UserError("two of the meshes have the same name; predict them one after the other")
+        raise UserError("two of the meshes have the same name; predict them in separate commands")
     return outs
 
 
 def _require_readable(
     model: MeshModel, reader: Reader, files: Sequence[CaseFile], given: Mapping[str, float]
 ) -> None:
-    """An error before anything is written if a mesh cannot be read or lacks inputs of the model."""
+    """Raise before anything is written if a mesh cannot be read or lacks inputs of the model."""
     bad = []
     with progress_bar("checking", len(files)) as advance:
         for file in files:
@@ -109,7 +120,7 @@ def _require_readable(
             advance(1)
     if bad:
         more = f" (and {len(bad) - 1} more of {len(files)} meshes)" if len(bad) > 1 else ""
-        raise UserError(f"{bad[0]}{more}; --skip-bad leaves such meshes out")
+        raise UserError(f"{bad[0]}{more}; add --skip-bad to skip such meshes")
 
 
 def _predict_all(
@@ -119,7 +130,7 @@ def _predict_all(
     given: Mapping[str, float],
     skip_bad: bool,
 ) -> tuple[list[MeshPrediction], dict[str, str]]:
-    """Predictions for all (mesh, output) pairs, and reasons of the meshes that were skipped, by name."""
+    """Predict and write all (mesh, output) pairs; return predictions, and why meshes were skipped by name."""
     done, skipped = [], {}
     with progress_bar("predicting", len(pairs)) as advance:
         for file, out in pairs:
@@ -139,11 +150,12 @@ def _predict_all(
 
 
 def _fields_with_error(done: Sequence[MeshPrediction]) -> list[str]:
+    """Names of the predicted fields whose truth some mesh contains."""
     return list(dict.fromkeys(name for prediction in done for name in prediction.errors))
 
 
-def _summary(done: Sequence[MeshPrediction], skipped: Mapping[str, str]) -> str:
-    """A table with points, seconds and errors of each case."""
+def _summary_csv(done: Sequence[MeshPrediction], skipped: Mapping[str, str]) -> str:
+    """CSV text with points, seconds and errors of each case."""
     text, names = io.StringIO(), _fields_with_error(done)
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["case", "points", "seconds", *(f"relative_l2_{name}" for name in names), "skipped"])
@@ -156,20 +168,22 @@ def _summary(done: Sequence[MeshPrediction], skipped: Mapping[str, str]) -> str:
 
 
 def _print_summary(done: Sequence[MeshPrediction], skipped: Mapping[str, str], target: Path) -> None:
-    points, without = sum(len(each.values) for each in done), f"; {len(skipped)} skipped" if skipped else ""
-    console.print(f"{len(done)} meshes, {points:,} points → {target}{without}; summary: {target / SUMMARY}")
+    points = sum(len(prediction.values) for prediction in done)
+    note = f"; {len(skipped)} skipped" if skipped else ""
+    console.print(f"{len(done)} meshes, {points:,} points → {target}{note}; summary: {target / SUMMARY}")
     for name in _fields_with_error(done):
-        known = [each.errors[name] for each in done if name in each.errors]
-        console.print(f"  {name}: mean relative L2 {sum(known) / len(known):.4g} of {len(known)} with truth")
+        known = [prediction.errors[name] for prediction in done if name in prediction.errors]
+        mean = sum(known) / len(known)
+        console.print(f"  {name}: mean relative L2 {mean:.4g} over {len(known)} meshes with this field")
 
 
-def tolerated(text: str) -> list[str]:
-    """Names that are separated by commas."""
+def tolerated_faults(text: str) -> list[str]:
+    """Comma-separated names of mesh faults as a list."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def given_numbers(given: Sequence[str] | None) -> dict[str, float]:
-    """NAME=NUMBER as a mapping."""
+    """Parse the NAME=NUMBER values of --given."""
     numbers = {}
     for text in given or ():
         name, _, value = text.partition("=")

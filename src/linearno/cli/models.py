@@ -1,4 +1,4 @@
-"""`linearno models`: the architectures and their settings."""
+"""`linearno models`: list the models and their settings."""
 
 import re
 from typing import Annotated, get_args
@@ -19,23 +19,26 @@ from linearno.nn import ModelConfig
 from linearno.nn.protocol import capabilities
 from linearno.run_config import recipe
 
-COUNTED = {"darcy": "Darcy", "elasticity": "Elasticity"}  # benchmarks whose parameters are listed
+# Benchmarks for which the table lists parameter counts, with the titles of their columns.
+PARAMETER_COLUMNS = {"darcy": "Darcy", "elasticity": "Elasticity"}
 
 
 def models(
     name: Annotated[
         str | None,
-        typer.Argument(help="show the settings of one", autocompletion=lambda: list(MODELS)),
+        typer.Argument(help="show the settings of this model", autocompletion=lambda: list(MODELS)),
     ] = None,
     imports: ImportOption = None,
 ) -> None:
-    """List the models, or the settings of one, which `train --set model.FIELD=VALUE` changes.
+    """List the models, or the settings of one model.
 
-    Capabilities, at the default settings: `mesh` any points, `grid` a regular grid only, `points` those of
-    the training data only, `graph` edges between points; `ragged` meshes of different sizes in a batch;
-    `query` predictions at any points; `stream` meshes larger than memory; `closed form` fitted without
-    gradient steps; `std` standard deviations. Parameters are those of the recipes darcy/MODEL and
-    elasticity/MODEL.
+    Capabilities (at default settings): `mesh`: any set of points; `grid`: regular grids only; `points`: the
+    points of the training data only; `graph`: needs edges between points; `ragged`: meshes of different sizes
+    in one batch; `query`: predicts at arbitrary points; `stream`: meshes larger than memory; `closed form`:
+    fitted without gradient steps; `std`: predicts standard deviations. The last columns count the parameters
+    of the recipes darcy/MODEL and elasticity/MODEL.
+
+    Change a setting with `linearno train RECIPE --set model.FIELD=VALUE`.
 
     Examples:
 
@@ -52,7 +55,7 @@ def _overview() -> Table:
     table = Table(box=None, pad_edge=False)
     for head in ("model", "paper", "capabilities"):
         table.add_column(head, no_wrap=head == "model")
-    for head in COUNTED.values():
+    for head in PARAMETER_COLUMNS.values():
         table.add_column(head, justify="right")
     entries = [MODELS[name] for name in MODELS]
     for family in get_args(Family):
@@ -60,14 +63,14 @@ def _overview() -> Table:
         if of_family:
             table.add_row(f"[bold]{family}[/bold]")
         for entry in of_family:
-            counts = [_count(entry.name, benchmark) for benchmark in COUNTED]
+            counts = [_count(entry.name, benchmark) for benchmark in PARAMETER_COLUMNS]
             able = ", ".join(_capabilities(entry))
             table.add_row(f"  {escape(entry.name)}", escape(entry.paper[0]), able, *counts)
     return table
 
 
 def _capabilities(entry: ModelEntry) -> tuple[str, ...]:
-    """What the model can do with its default settings, on points or, if it needs one, on a grid."""
+    """Capabilities of the model with default settings, on points or, if it needs one, on a grid."""
     points = FieldSpec(coords=("x", "y"), inputs=("a",), outputs=("u",))
     for spec in (points, points.model_copy(update={"grid": (32, 32)})):
         try:
@@ -78,7 +81,7 @@ def _capabilities(entry: ModelEntry) -> tuple[str, ...]:
 
 
 def _without_weights(config: ModelConfig, spec: FieldSpec) -> nn.Module:
-    """The model on the meta device; a model of a user whose constructor reads values gets memory."""
+    """Build the model on the meta device, or in memory if the constructor of a user's model reads values."""
     try:
         with torch.device("meta"):
             return build_model(config, spec)
@@ -90,11 +93,11 @@ def _without_weights(config: ModelConfig, spec: FieldSpec) -> nn.Module:
     try:
         return build_model(config, spec)
     except Exception as error:
-        raise UserError(f"model {config.name!r} cannot be built: {error}") from error
+        raise UserError(f"model {config.name!r} cannot be built with default settings: {error}") from error
 
 
 def _count(name: str, benchmark: str) -> str:
-    """Parameters of the model at the settings of a benchmark's recipe; empty where it does not fit."""
+    """Number of parameters in the recipe BENCHMARK/NAME; empty if the model does not fit the benchmark."""
     try:
         config = recipe(benchmark, name)
         layout = DATASETS[benchmark].layout
@@ -113,7 +116,7 @@ def _millions(model: nn.Module) -> str:
 
 
 def _settings(entry: ModelEntry) -> Table:
-    """A row for each setting of a model, below its first line and paper."""
+    """A row for each setting of a model, below its summary and paper."""
     authors, address = entry.paper
     title = f"{entry.summary}\n{entry.family}; {', '.join(_capabilities(entry))}; {address or authors}"
     table = Table("setting", "default", "type", "meaning", box=None, pad_edge=False)
@@ -127,7 +130,7 @@ def _settings(entry: ModelEntry) -> Table:
 
 
 def _type_name(info: FieldInfo) -> str:
-    """The annotation as one would write it, with the bounds that pydantic took out of it."""
+    """The annotation of a setting without module names, with its bounds."""
     kind = re.sub(r"Annotated\[(\w+), Gt\(gt=0\)\]", r"\1", str(info.annotation).replace("typing.", ""))
     kind = re.sub(r"\b(?:\w+\.)+(?=[A-Z])", "", kind.removeprefix("<class '").removesuffix("'>"))
     return kind + "".join(f", {bound}" for bound in info.metadata).replace("Gt(gt=0)", "> 0")

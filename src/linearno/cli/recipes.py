@@ -1,4 +1,4 @@
-"""`linearno recipes`: the named runs and their configurations."""
+"""`linearno recipes`: list the recipes or print one."""
 
 from typing import Annotated
 
@@ -18,10 +18,10 @@ def recipes(
     ] = None,
     imports: ImportOption = None,
 ) -> None:
-    """List the recipes, or print one as YAML, whose fields `train --set` changes.
+    """List the recipes, or print one as YAML; `linearno train --set` changes its fields.
 
-    Any BENCHMARK/MODEL is a recipe, listed or not: a model without published settings on a benchmark is
-    trained with its default settings.
+    Every BENCHMARK/MODEL is a recipe, also if it is not listed: a model without published settings for a
+    benchmark runs with its default settings.
 
     Examples:
 
@@ -31,9 +31,9 @@ def recipes(
     with user_errors():
         import_definitions(imports or [])
         if name is None:
-            table = Table("name", "what it is", box=None, pad_edge=False)
-            for each in RECIPES:
-                table.add_row(each, (RECIPES[each].__doc__ or "").splitlines()[0])
+            table = Table("name", "description", box=None, pad_edge=False)
+            for recipe in RECIPES:
+                table.add_row(recipe, (RECIPES[recipe].__doc__ or "").splitlines()[0])
             console.print(table)
             return
         typer.echo(yaml.safe_dump(RECIPES[name]().model_dump(mode="json"), sort_keys=False), nl=False)

@@ -1,4 +1,4 @@
-"""`linearno report`: one page for one or several runs."""
+"""`linearno report`: write an HTML page on one or several runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,15 +12,15 @@ from linearno.training.progress import unfinished
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="run folders; several are compared on one page")],
+    runs: Annotated[list[Path], typer.Argument(help="run folders; several are compared")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="HTML file; report.html in the first run by default")
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option(help="also write the figures of the page into this folder")
+        Path | None, typer.Option(help="folder for the figures of the page as image files")
     ] = None,
 ) -> None:
-    """Write one self-contained HTML page: curves, errors, best and worst cases, slices, settings.
+    """Write a self-contained HTML page: training curves, errors, best and worst cases, slices, settings.
 
     Examples:
 

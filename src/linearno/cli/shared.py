@@ -1,4 +1,4 @@
-"""What every verb uses: the console, options, errors in one line, a progress bar."""
+"""Shared by all verbs: console, options, one-line errors, progress bar."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,15 +28,15 @@ ImportOption = Annotated[
     typer.Option(
         "--import",
         metavar="FILE.py",
-        help="Python file (or module) with models or benchmarks of yours; may be repeated",
+        help="Python file or module that registers your own models or benchmarks; repeatable",
     ),
 ]
-RunArgument = Annotated[Path, typer.Argument(help="run folder, as `linearno train` writes it")]
+RunArgument = Annotated[Path, typer.Argument(help="run folder, written by `linearno train`")]
 
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """An error that the user can mend becomes one line and exit code 2; our bugs keep their traceback."""
+    """Print a `UserError` as one line and exit with code 2; other exceptions keep their traceback."""
     try:
         yield
     except UserError as error:
@@ -45,22 +45,26 @@ def user_errors() -> Iterator[None]:
 
 
 class Advance(Protocol):
+    """Advance a progress bar by `n` and optionally change its description."""
+
     def __call__(self, n: int, description: str | None = None) -> None: ...
 
 
-class _Rate(ProgressColumn):
+class _RateColumn(ProgressColumn):
+    """Completed items per second."""
+
     def render(self, task: ProgressTask) -> Text:
         return Text(f"{task.speed:.1f}/s" if task.speed else "")
 
 
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Advance]:
-    """A bar with rate and remaining time on a terminal; nothing elsewhere."""
+    """A progress bar with rate and remaining time; shown on a terminal only."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        _Rate(),
+        _RateColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:

@@ -1,4 +1,4 @@
-"""Training curves in TensorBoard, for those who have it."""
+"""Log training curves to TensorBoard, an optional dependency."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from linearno.training import EpochRecord
 
 @contextmanager
 def tensorboard(folder: Path | None) -> Iterator[Callable[[EpochRecord], None]]:
-    """A function that logs a finished epoch under `folder`; one that does nothing without a folder."""
+    """Yield a function that logs an epoch to `folder`, or does nothing if `folder` is None."""
     if folder is None:
         yield lambda record: None
         return

@@ -23,7 +23,7 @@ from linearno.meshes.config import read_dataset
 from linearno.models import import_definitions
 from linearno.recipes import RECIPES
 from linearno.recipes.cases import cases_run
-from linearno.run_config import RunConfig, changed
+from linearno.run_config import RunConfig, apply_changes
 from linearno.run_folder import extend_run, open_run
 from linearno.training import EpochRecord, Interrupted, parallel
 
@@ -32,30 +32,30 @@ def train(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="BENCHMARK/MODEL or another recipe (see `linearno recipes`), a dataset.yaml, a config.yaml, "
+            help="recipe, such as BENCHMARK/MODEL (see `linearno recipes`); a dataset.yaml or config.yaml; "
             "or a run folder to resume",
             autocompletion=lambda: list(RECIPES),
         ),
     ],
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="change any field of the recipe; may be repeated"),
+        typer.Option("--set", metavar="FIELD=VALUE", help="change a field of the configuration; repeatable"),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="run folder; runs/RECIPE by default")] = None,
     device: DeviceOption = "auto",
     more_epochs: Annotated[
         int | None,
-        typer.Option("--more-epochs", min=1, help="train a finished run for this many more epochs"),
+        typer.Option("--more-epochs", min=1, help="continue a finished run for this many epochs"),
     ] = None,
     init_from: Annotated[
-        Path | None, typer.Option("--init-from", help="start from the weights of this run folder")
+        Path | None, typer.Option("--init-from", help="run folder whose weights initialise the model")
     ] = None,
     imports: ImportOption = None,
-    track: Annotated[Path | None, typer.Option(help="also log the curves to this TensorBoard folder")] = None,
+    track: Annotated[Path | None, typer.Option(help="TensorBoard folder for the training curves")] = None,
 ) -> None:
-    """Train a recipe, score it once on the test split, and write a run folder.
+    """Train a recipe, evaluate it once on the test split, and write a run folder.
 
-    Stop it with Ctrl-C whenever you like: the same command resumes.
+    Stop with Ctrl-C at any time: the same command resumes from the last checkpoint.
 
     Examples:
 
@@ -72,51 +72,51 @@ def train(
             console.quiet = True
             logging.disable(logging.WARNING)
         import_definitions(imports or [])
-        config, folder = planned_run(recipe, set_ or [], out, more_epochs, init_from)
+        config, folder = plan_run(recipe, set_ or [], out, more_epochs, init_from)
         metrics = run_with_bar(config, folder, str(own_device), track if parallel.is_main_process() else None)
         metric = metrics["metric"]
         error, baseline = metrics[metric], metrics["mean_field"][metric]
         console.print(
             f"test {metric_title(metric)} {error['mean']:.4g} "
             f"(median {error['median']:.4g}, max {error['max']:.4g}) on {metrics['samples']} samples; "
-            f"the mean field alone gives {baseline:.4g}",
+            f"mean-field baseline {baseline:.4g}",
             soft_wrap=True,
         )
         for name, value in metrics["summaries"].items():
             console.print(f"  {metric_title(name)}: {value:.4g}")
-        for name, found in metrics.get("relative_l2_by_field", {}).items():
-            console.print(f"  {name}: {found['mean']:.4g}; its mean alone gives {found['mean_field']:.4g}")
+        for name, field in metrics.get("relative_l2_by_field", {}).items():
+            console.print(f"  {name}: {field['mean']:.4g}; mean-field baseline {field['mean_field']:.4g}")
         console.print(f"run folder: {folder}   next: linearno report {folder}")
 
 
-def planned_run(
+def plan_run(
     name: str, changes: list[str], out: Path | None, more_epochs: int | None, init_from: Path | None
 ) -> tuple[RunConfig, Path]:
-    """The configuration and the folder of a run to start, resume or extend."""
+    """Configuration and folder of the run to start, resume or extend; arguments as those of `train`."""
     folder = Path(name) if Path(name).is_dir() else None
     if folder is None:
         if more_epochs is not None:
-            raise UserError(f"--more-epochs continues a finished run: give its folder, not {name!r}")
+            raise UserError(f"--more-epochs continues a finished run: expected its folder, got {name!r}")
         config = open_recipe(name)
     elif changes or out is not None or init_from is not None:
         raise UserError(
-            f"{folder} has its own configuration: leave --set, --out and --init-from out, or "
-            f"start another with {folder / 'config.yaml'}"
+            f"{folder} already has a configuration: omit --set, --out and --init-from, or start another run "
+            f"with {folder / 'config.yaml'}"
         )
     else:
         return open_run(folder) if more_epochs is None else extend_run(folder, more_epochs), folder
-    started = [] if init_from is None else [f"init_from={_quoted(str(init_from))}"]
-    config = changed(config, [*changes, *started])
+    initial = [] if init_from is None else [f"init_from={_quote_yaml(str(init_from))}"]
+    config = apply_changes(config, [*changes, *initial])
     return config, out or Path("runs") / config.recipe.replace("/", "-")
 
 
-def _quoted(text: str) -> str:
-    """As a YAML string, whatever it looks like."""
+def _quote_yaml(text: str) -> str:
+    """`text` as a quoted YAML string."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def open_recipe(name: str) -> RunConfig:
-    """The recipe of that name, a run's config.yaml, or a run that suits the cases of a dataset.yaml."""
+    """Configuration of a recipe by name, from a config.yaml, or for the cases of a dataset.yaml."""
     if not name.endswith((".yaml", ".yml")):
         return RECIPES[name]()
     if "recipe" in read_yaml_values(Path(name)):
@@ -125,13 +125,13 @@ def open_recipe(name: str) -> RunConfig:
 
 
 def run_with_bar(config: RunConfig, folder: Path, device: str, track: Path | None = None) -> dict[str, Any]:
-    """`run`, with a bar that shows the epochs and the loss."""
-    where = resolve_device(device)
-    console.print(f"{config.recipe} on {device_name(where)}, {config.training.precision} → {folder}")
+    """Call `experiment.run` and show epochs and loss: a progress bar on a terminal, else a line per epoch."""
+    resolved = resolve_device(device)
+    console.print(f"{config.recipe} on {device_name(resolved)}, {config.training.precision} → {folder}")
     bar = progress_bar(config.recipe, config.training.epochs)
     with tensorboard(track) as log, bar as advance:
         done = 0
-        took: deque[float] = deque(maxlen=5)  # seconds of the last epochs
+        recent_seconds: deque[float] = deque(maxlen=5)  # of the last epochs
 
         def on_epoch(record: EpochRecord) -> None:
             nonlocal done
@@ -139,27 +139,27 @@ def run_with_bar(config: RunConfig, folder: Path, device: str, track: Path | Non
             advance(record.epoch - done, f"{config.recipe}  loss {record.loss:.4g}{validation}")
             done = record.epoch
             if not console.is_terminal:
-                took.append(record.seconds)
-                left = median(took) * (config.training.epochs - record.epoch)
-                more = f", about {format_duration(left)} left" if left else ""
+                recent_seconds.append(record.seconds)
+                left = median(recent_seconds) * (config.training.epochs - record.epoch)
+                eta = f", about {format_duration(left)} left" if left else ""
                 console.print(
                     f"epoch {record.epoch}/{config.training.epochs}  loss {record.loss:.4g}{validation}  "
-                    f"lr {record.lr:.3g}  {record.seconds:.2f} s{more}",
+                    f"lr {record.lr:.3g}  {record.seconds:.2f} s{eta}",
                     soft_wrap=True,
                 )
             log(record)
 
-        return run(config, folder, where, on_epoch)
+        return run(config, folder, resolved, on_epoch)
 
 
 @contextmanager
 def exit_on_interrupt() -> Iterator[None]:
-    """A stop by signal is a message and an exit code, not an accident."""
+    """Turn an interrupt into a message and exit code 128 + signal, without a traceback."""
     try:
         yield
     except Interrupted as stop:
         typer.echo(str(stop), err=True)
         raise typer.Exit(128 + (stop.signal or signal.SIGINT)) from None
     except KeyboardInterrupt:
-        typer.echo("stopped; the same command goes on from what is already done", err=True)
+        typer.echo("stopped; the same command resumes", err=True)
         raise typer.Exit(130) from None

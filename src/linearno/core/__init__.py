@@ -1,1 +1,1 @@
-"""What every room may use: errors, registry, config, files, device, randomness, provenance."""
+"""Foundations used by all packages: errors, registry, config, files, device, randomness, provenance."""

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: a temporary name beside the target, then a rename."""
+"""Atomic file writes (a temporary file in the target folder, then a rename), reads, and folder locks."""
 
 import hashlib
 import json
@@ -17,24 +17,23 @@ from safetensors.torch import save_file
 
 from linearno.core.errors import UserError, require
 
-BUSY = "another process is filling {root}; wait, or choose another folder"
+BUSY = "another process is writing to {root}; wait, or choose another folder"
+MAX_JSON_BYTES = 2**26
 
 log = logging.getLogger(__name__)
 
-MAX_JSON_BYTES = 2**26
-
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file, then rename it to `path`; a failure leaves nothing behind.
+    """Call `write` with a temporary file, then rename it to `path`; after an error no file is left.
 
-    The file gets the mode that `open` would give it, whatever way `write` creates it.
+    The file gets the mode that `open` would set, however `write` creates it.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             temporary.touch()
-            mode = temporary.stat().st_mode  # as the umask asks; safetensors makes files of mode 0600
+            mode = temporary.stat().st_mode  # follows the umask; safetensors creates files of mode 0600
             write(temporary)
             if temporary.stat().st_mode != mode:
                 with suppress(OSError):  # a file system without modes
@@ -43,7 +42,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}; choose another place") from error
+        raise UserError(f"cannot write {path}: {error.strerror or error}; choose another path") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -65,18 +64,19 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, *, how: str) -> Any:
+    """Read a JSON file; `how` says in errors what to do."""
     if require(path, how=how).stat().st_size > MAX_JSON_BYTES:
         raise UserError(
-            f"{path} is larger than {MAX_JSON_BYTES // 2**20} MiB, more than is ever written; {how}"
+            f"{path} is larger than {MAX_JSON_BYTES // 2**20} MiB, the limit for JSON files; {how}"
         )
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):  # of syntax, encoding, endless numbers or nesting
+    except (ValueError, RecursionError):  # syntax, encoding, numbers of too many digits, or nesting
         raise UserError(f"{path} is not valid JSON; {how}") from None
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Tensors as safetensors: no pickle, nothing that runs when it is opened."""
+    """Write tensors as a safetensors file, which contains no pickle and no code."""
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
 
     def write(temporary: Path) -> None:
@@ -89,6 +89,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def read_tensors(path: Path, *, how: str) -> dict[str, torch.Tensor]:
+    """Read a safetensors file; `how` says in errors what to do."""
     try:
         with safe_open(require(path, how=how), framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
@@ -97,7 +98,7 @@ def read_tensors(path: Path, *, how: str) -> dict[str, torch.Tensor]:
 
 
 def tensor_shapes(path: Path, *, how: str) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the tensors in a safetensors file, from its header alone."""
+    """Names and shapes of the tensors in a safetensors file, read from its header."""
     try:
         with safe_open(require(path, how=how), framework="pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (not a dict)
@@ -106,7 +107,7 @@ def tensor_shapes(path: Path, *, how: str) -> dict[str, tuple[int, ...]]:
 
 
 def writable_folder(path: Path) -> Path:
-    """`path`, made if need be; an error now rather than after hours of work if it cannot be written."""
+    """Create the folder `path` if necessary, and raise at once if it is not writable."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".probe.{os.getpid()}"
@@ -119,11 +120,11 @@ def writable_folder(path: Path) -> Path:
 
 @contextmanager
 def folder_lock(root: Path, *, busy: str = BUSY) -> Iterator[None]:
-    """Lock a folder against other processes that write to it; `busy` is the error if one has the lock.
+    """Lock a folder against other processes that write to it; `busy` is the error if it is locked.
 
-    The lock ends with this process, however it ends, and child processes do not inherit it.
+    The lock is released when this process ends, for whatever reason, and is not inherited by child processes.
     """
-    descriptor = _lock(root, busy)
+    descriptor = _acquire_lock(root, busy)
     try:
         yield
     finally:
@@ -131,8 +132,8 @@ def folder_lock(root: Path, *, busy: str = BUSY) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _lock(root: Path, busy: str) -> int | None:
-    """A descriptor that holds the lock; None where the system or the file system has no locks."""
+def _acquire_lock(root: Path, busy: str) -> int | None:
+    """File descriptor of the lock; None if the system or the file system has no locks."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -152,10 +153,11 @@ def _lock(root: Path, busy: str) -> int | None:
 
 @cache
 def _warn_without_lock(reason: str) -> None:
-    """Warn once in a process."""
-    log.warning("folders cannot be locked here (%s): do not let two commands write to the same one", reason)
+    """Warn once per process."""
+    log.warning("folders cannot be locked (%s): do not let two commands write to the same folder", reason)
 
 
 def sha256(path: Path) -> str:
+    """SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

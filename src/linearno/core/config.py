@@ -1,4 +1,4 @@
-"""Configurations: frozen, complete, checked when made, and changeable by dotted names."""
+"""Configurations: frozen and validated records, read from YAML and changed by dotted field names."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,17 +15,17 @@ C = TypeVar("C", bound="Config")
 
 
 class Config(BaseModel):
-    """A frozen record that forbids unknown fields and rejects nonsense when it is made."""
+    """Base of all configurations: frozen, without unknown fields, validated on construction."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     def defaults_of(self, part: str, name: str) -> dict[str, Any] | None:
-        """Fields of `part` if it were another one, called `name`; None where that is not known."""
+        """Default fields of `part` for the choice `name`; None if unknown. See `override`."""
         return None
 
     @classmethod
     def make(cls: type[C], values: Mapping[str, Any]) -> C:
-        """The config with these values; what is wrong with them comes out as one line."""
+        """Construct from a mapping; invalid values raise a `UserError` of one line."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -33,11 +33,11 @@ class Config(BaseModel):
 
 
 def one_line(error: ValidationError, config: type[BaseModel]) -> str:
-    """The first complaint of pydantic as `field.path: what is wrong`."""
+    """The first error of pydantic as `field.path: message`."""
     first = error.errors()[0]
     path = shorten(".".join(str(part) for part in first["loc"]), 200)
     if first["type"] == "extra_forbidden":
-        owner = _owner(config, first["loc"])
+        owner = _config_class_at(config, first["loc"])
         known = owner.model_fields if owner else ()
         return f"{path}: no such field; {did_you_mean(str(first['loc'][-1]), known)}"
     message = first["msg"].removeprefix("Value error, ")
@@ -47,8 +47,8 @@ def one_line(error: ValidationError, config: type[BaseModel]) -> str:
     return f"{path}: {message}, got {brief(first['input'])}"
 
 
-def _owner(config: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel] | None:
-    """The nested config class that the last name of `loc` was looked up in."""
+def _config_class_at(config: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel] | None:
+    """The nested config class that contains the field `loc`."""
     owner: type[BaseModel] | None = config
     for part in loc[:-1]:
         field = owner.model_fields.get(str(part)) if owner else None
@@ -58,10 +58,10 @@ def _owner(config: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseMode
 
 
 def override(config: C, changes: Iterable[str]) -> C:
-    """`config` with each `dotted.field=value` applied; values are read as YAML and checked by type.
+    """Apply changes `dotted.field=value`, with values in YAML, and validate the result.
 
-    `PART.name=NAME` comes first and replaces the fields of that part by the defaults of what NAME is, where
-    `config.defaults_of` knows them.
+    Changes `PART.name=NAME` are applied first: they replace all fields of the part by the defaults for NAME,
+    if `config.defaults_of` provides them.
     """
     values = config.model_dump(mode="json")
     parsed = [_parse_change(change) for change in changes]
@@ -78,12 +78,12 @@ def _parse_change(change: str) -> tuple[list[str], Any]:
     path, equals, text = change.partition("=")
     if not equals:
         raise UserError(f"--set {shorten(change, 80)}: expected FIELD=VALUE, for example training.epochs=50")
-    return path.strip().split("."), _parse(change, text)
+    return path.strip().split("."), _parse_value(change, text)
 
 
-def _parse(change: str, text: str) -> Any:
+def _parse_value(change: str, text: str) -> Any:
     value = parse_yaml(text, f"--set {shorten(change, 80)}: the value")
-    if isinstance(value, str):  # YAML 1.1 reads 1e-3 as text; nobody here means it so
+    if isinstance(value, str):  # YAML 1.1 reads 1e-3 as text
         try:
             return float(value)
         except ValueError:
@@ -92,46 +92,49 @@ def _parse(change: str, text: str) -> Any:
 
 
 def _assign(values: dict[str, Any], path: list[str], value: Any) -> None:
-    here: Any = values
+    """Set the existing field at `path` in nested dictionaries."""
+    node: Any = values
     for depth, part in enumerate(path):
-        if not isinstance(here, dict) or part not in here:
-            known = here if isinstance(here, dict) else ()
+        if not isinstance(node, dict) or part not in node:
+            known = node if isinstance(node, dict) else ()
             name = shorten(".".join(path[: depth + 1]), 200)
             raise UserError(f"{name}: no such field; {did_you_mean(part, known)}")
         if depth == len(path) - 1:
-            here[part] = value
-        here = here[part]
+            node[part] = value
+        node = node[part]
 
 
 def first_difference(
-    old: Any, new: Any, path: str = "", *, words: str = "{path} was {old!r}, now {new!r}"
+    old: Any, new: Any, path: str = "", *, template: str = "{path} was {old!r}, now {new!r}"
 ) -> str | None:
-    """In `words` the first leaf that differs between two JSON values, if one does."""
+    """Describe by `template` the first leaf that differs between two JSON values; None if they are equal."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*old, *(key for key in new if key not in old)]:
-            below = f"{path}.{key}" if path else key
-            if found := first_difference(old.get(key), new.get(key), below, words=words):
+            key_path = f"{path}.{key}" if path else key
+            if found := first_difference(old.get(key), new.get(key), key_path, template=template):
                 return found
         return None
-    return None if old == new else words.format(path=path, old=old, new=new)
+    return None if old == new else template.format(path=path, old=old, new=new)
 
 
 def write_yaml(path: Path, config: Config) -> None:
+    """Write a configuration as YAML."""
     write_text(path, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
 
 def read_yaml_values(path: Path) -> dict[str, Any]:
-    """The fields of a YAML file, whatever they are: plain values, nothing that runs."""
-    how = "give the path of a config.yaml that a run wrote, or of a dataset.yaml"
+    """Read the fields of a YAML file as plain values, without validation."""
+    how = "give the path of a config.yaml or dataset.yaml"
     values = parse_yaml(read_yaml_text(path, how=how), str(path))
     if not isinstance(values, dict):
-        raise UserError(f"{path} holds no configuration; expected fields and values")
+        raise UserError(f"{path} is not a configuration; expected fields and values")
     return {str(name): value for name, value in values.items()}
 
 
-def read_yaml(path: Path, kind: type[C]) -> C:
+def read_yaml(path: Path, config_class: type[C]) -> C:
+    """Read and validate a configuration from YAML."""
     values = read_yaml_values(path)
     try:
-        return kind.make(values)
+        return config_class.make(values)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None

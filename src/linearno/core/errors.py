@@ -1,4 +1,4 @@
-"""Errors that a user can mend: one line that says what was expected, what came, and what to do."""
+"""Errors that a user can correct: one line with what was expected, what was found and what to do."""
 
 import reprlib
 from collections.abc import Iterable, Mapping
@@ -10,11 +10,19 @@ T = TypeVar("T")
 
 
 class UserError(Exception):
-    """Shown as one line with exit code 2. Everything else is our bug and keeps its traceback."""
+    """An error that the user can correct, shown as one line with exit code 2.
+
+    All other exceptions are bugs and keep their traceback.
+    """
 
 
 class SampleError(UserError):
-    """What is wrong with one sample of a batch, and its place there."""
+    """An error of one sample of a batch.
+
+    Args:
+        index: index of the sample in the batch.
+        message: what is wrong with it.
+    """
 
     def __init__(self, index: int, message: str):
         super().__init__(f"sample {index}: {message}")
@@ -47,7 +55,7 @@ def shorten(text: str, length: int = MAX_MESSAGE_LENGTH) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A clause that names the nearest known words, or all of them when none is near."""
+    """A clause that lists the known names most similar to `name`, or all if none is similar."""
     options = sorted(known)
     near = get_close_matches(name, options, n=3, cutoff=0.5)
     if near:
@@ -55,15 +63,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(options)}" if options else "none is known"
 
 
-def entry(kind: str, name: str, entries: Mapping[str, T]) -> T:
-    """That of this name; otherwise an error that names its neighbours."""
+def look_up(kind: str, name: str, entries: Mapping[str, T]) -> T:
+    """`entries[name]`; an error with similar names if there is no such `kind`."""
     if name not in entries:
         raise UserError(f"unknown {kind} {brief(name)}; {did_you_mean(name, entries)}")
     return entries[name]
 
 
 def require(path: Path, *, how: str) -> Path:
-    """`path`, if it exists; otherwise an error that says how to get it."""
+    """`path` if it exists, else an error; `how` says what to do about it."""
     if not path.exists():
         raise UserError(f"{path} does not exist; {how}")
     return path

@@ -1,4 +1,4 @@
-"""Packages that are not needed by all: an extra brings them."""
+"""Optional dependencies, installed by extras."""
 
 from importlib.util import find_spec
 
@@ -6,6 +6,6 @@ from linearno.core.errors import UserError
 
 
 def require_extra(package: str, extra: str) -> None:
-    """An error that names the install command if `package` is not installed."""
+    """Raise an error with the install command if `package` is not installed."""
     if find_spec(package) is None:
         raise UserError(f"{package} is not installed; run: pip install 'linearno[{extra}]'")

@@ -1,4 +1,4 @@
-"""Where a result comes from: versions, commit, machine."""
+"""Provenance of a result: versions, commit, machine."""
 
 import os
 import platform
@@ -15,6 +15,7 @@ PACKAGES = ("torch", "numpy", "scipy", "h5py", "safetensors", "pydantic", "matpl
 
 
 def package_version(name: str) -> str | None:
+    """Version of an installed package; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -22,21 +23,21 @@ def package_version(name: str) -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Python and the packages that can change a number."""
-    found = {name: package_version(name) for name in PACKAGES}
-    ours = {"python": platform.python_version(), "linearno": VERSION}
-    return ours | {name: version for name, version in found.items() if version}
+    """Versions of Python, linearno and the packages that affect results."""
+    installed = {name: package_version(name) for name in PACKAGES}
+    own = {"python": platform.python_version(), "linearno": VERSION}
+    return own | {name: version for name, version in installed.items() if version}
 
 
 @cache
 def commit() -> str | None:
-    """The commit of the checkout that this code runs from, `-dirty` when changed; None when installed.
+    """Commit of the checkout that this code runs from, with `-dirty` if modified; None for a package.
 
-    A copy without its history says it with LINEARNO_COMMIT in the environment.
+    For a copy without git history, set the environment variable LINEARNO_COMMIT.
     """
     root = Path(__file__).parents[3]
-    if said := os.environ.get("LINEARNO_COMMIT"):
-        return said
+    if given := os.environ.get("LINEARNO_COMMIT"):
+        return given
     if not (root / ".git").exists():
         return None
     try:
@@ -53,7 +54,7 @@ def commit() -> str | None:
 
 @cache
 def machine(device: torch.device | None = None) -> str:
-    """Processor and system, in words; the GPU comes first where the work was done on one."""
+    """Names of the processor and operating system, preceded by the GPU if `device` is one."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

@@ -1,24 +1,24 @@
-"""A name for each model, benchmark and recipe. One decorator, one good error."""
+"""Registries of models, benchmarks, recipes and tasks by name."""
 
 import logging
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
-from linearno.core.errors import UserError, entry
+from linearno.core.errors import UserError, look_up
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Names to entries. A duplicate raises when it is made; a miss names its neighbours.
+    """Entries by name. A duplicate name raises; an unknown name raises with similar names.
 
     Args:
-        kind: what an entry is called in errors.
-        plugins: entry-point group in which installed packages announce modules that register entries; they
-            are imported at the first look-up.
-        hint: what else to try, added to the error for an unknown name.
+        kind: noun for an entry in errors, such as "model".
+        plugins: entry-point group of installed packages, whose modules register entries; they are imported
+            at the first look-up.
+        hint: advice, appended to the error for an unknown name.
     """
 
     def __init__(self, kind: str, *, plugins: str | None = None, hint: str = ""):
@@ -27,6 +27,8 @@ class Registry(Generic[T]):
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
+        """Decorator that registers an entry as `name`."""
+
         def add(new: T) -> T:
             if name in self._entries:
                 raise ValueError(f"{self.kind} {name!r} is registered twice")
@@ -36,13 +38,13 @@ class Registry(Generic[T]):
         return add
 
     def registered(self, name: str) -> T | None:
-        """The entry of that name among those so far, without a look at plugins."""
+        """The entry of that name, or None; without loading plugins."""
         return self._entries.get(name)
 
     def __getitem__(self, name: str) -> T:
         self._load_plugins()
         try:
-            return entry(self.kind, name, self._entries)
+            return look_up(self.kind, name, self._entries)
         except UserError as error:
             raise UserError(f"{error}; {self.hint}" if self.hint else str(error)) from None
 
@@ -61,5 +63,5 @@ class Registry(Generic[T]):
         for point in entry_points(group=group):
             try:
                 point.load()
-            except Exception as error:  # code of other packages must not break this one
-                log.warning("plugin %s = %s does not load: %s", point.name, point.value, error)
+            except Exception as error:  # a broken plugin must not break this package
+                log.warning("plugin %s = %s cannot be loaded: %s", point.name, point.value, error)

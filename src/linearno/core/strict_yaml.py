@@ -15,6 +15,8 @@ MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
+    """Safe loader that rejects aliases, merge keys and duplicate keys."""
+
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
@@ -41,12 +43,14 @@ def _error(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
 
 
 def read_yaml_text(path: Path, *, how: str) -> str:
-    """The text of a YAML file; one of more than `MAX_BYTES` is refused before it is parsed."""
+    """Read the text of a YAML file of at most `MAX_BYTES`; `how` says in errors what to do."""
     try:
         with require(path, how=how).open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise UserError(f"{path} is larger than {MAX_BYTES:,} bytes: it is no configuration; {how}")
+            raise UserError(
+                f"{path} is larger than {MAX_BYTES:,} bytes, the limit for a configuration; {how}"
+            )
         return content.decode("utf-8")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}; {how}") from None
@@ -55,7 +59,7 @@ def read_yaml_text(path: Path, *, how: str) -> str:
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """Plain values from YAML text; an error names `source`, the line and the problem."""
+    """Parse YAML text into plain values; errors name `source`, the line and the problem."""
     try:
         return yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:

@@ -1,3 +1,3 @@
-"""The one place where the version stands."""
+"""Version of the package."""
 
 VERSION = "0.1.0"

@@ -1,4 +1,4 @@
-"""Cost of slice-attention models in closed form, and of any model by counting what runs.
+"""Cost of slice-attention models in closed form, and of any model by counting the operations of a call.
 
 N points, C width, h heads, d = C/h, M slices, L layers, r MLP ratio, k taps of the input projection.
 """
@@ -16,7 +16,7 @@ class Shape:
 
     Args:
         points: N.
-        features: of the first layer: coordinates or reference distances, and inputs.
+        features: inputs of the first layer: coordinates or reference distances, and input channels.
         outputs: output channels.
         width: C.
         heads: h.
@@ -26,8 +26,8 @@ class Shape:
         taps: k.
         merge_layers: linear layers of the output projection.
         time: whether the model is time-conditioned.
-        stems: input projections of the attention; the second makes the values.
-        scores: projections to slices; 1 if queries and keys share one.
+        stems: input projections of the attention; a second one computes the values.
+        scores: projections to slices; 1 if queries and keys share it.
         values: whether values are projected.
         mixes: whether slices attend to each other.
     """
@@ -54,7 +54,7 @@ class Shape:
 
 
 def linear_macs(s: Shape) -> int:
-    """Multiply–adds of all linear layers and convolutions, values projected at every point."""
+    """Multiply–adds of all linear layers and convolutions, with values projected at every point."""
     d, C = s.head_width, s.width
     lift = 2 * C * (s.features + C) + (2 * C**2 if s.time else 0)
     attention = s.stems * s.taps * C**2 + s.heads * (s.scores * d * s.slices + s.values * d**2)
@@ -76,14 +76,14 @@ def _attention_flops(
     return sdpa_flop_count(query, key, value)
 
 
-# PyTorch's counter knows the attention kernels of CUDA, not that of the CPU.
+# PyTorch's counter supports the attention kernels of CUDA, but not that of the CPU.
 _CPU_ATTENTION = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops}
 
 
 def count_flops(model: nn.Module, *args: Tensor | None, **kwargs: Tensor) -> int:
-    """Floating-point operations of the matrix products, convolutions and attention in one forward call.
+    """Floating-point operations of matrix products, convolutions and attention in one forward call.
 
-    Counts what runs, for any model (`torch.utils.flop_counter`); element-wise work does not count.
+    Counted with `torch.utils.flop_counter` for any model; element-wise operations are not counted.
     """
     training = model.training
     model.eval()

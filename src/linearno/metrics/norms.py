@@ -1,7 +1,7 @@
 """Norms of an error relative to the truth. Axes: B batch, S samples; the other axes form one sample.
 
 With `segments` the batch is packed (1, T, …), and each segment is a sample. If the points of a sample are
-sharded over processes (`ops.sharded`), a norm is that of all points.
+sharded over processes (`ops.sharded`), norms are taken over the points of all shards.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ PerSample = Float[Tensor, "S"]
 def per_sample(
     errors: Callable[[Tensor, Tensor], Tensor], prediction: Fields, truth: Fields, segments: Segments | None
 ) -> PerSample:
-    """`errors(prediction, truth)`, one value per sample; in a packed batch one per segment."""
+    """`errors(prediction, truth)` with one value per sample, which is a segment of a packed batch."""
     if segments is None:
         return errors(prediction, truth)
     pairs = zip(split_segments(prediction, segments), split_segments(truth, segments), strict=True)
@@ -28,7 +28,7 @@ def per_sample(
 
 
 def mask_unknown(prediction: Fields, truth: Fields) -> tuple[Fields, Fields]:
-    """Both, with zeros where the truth is unknown (NaN)."""
+    """Prediction and truth with zeros where the truth is unknown (NaN)."""
     known = ~truth.isnan()
     return prediction.where(known, 0), truth.where(known, 0)
 
@@ -56,7 +56,7 @@ def relative_mae(prediction: Fields, truth: Fields, segments: Segments | None = 
 
 
 def mean(values: Float[Tensor, "B N"]) -> Float[Tensor, "B"]:
-    """The mean over all values of each sample."""
+    """Mean over all values of each sample, over all shards."""
     if not is_sharded():
         return values.mean(dim=1)
     count = all_gather(values.new_full((), values.shape[1], dtype=float64)).sum()
@@ -64,5 +64,5 @@ def mean(values: Float[Tensor, "B N"]) -> Float[Tensor, "B"]:
 
 
 def _norm(values: Float[Tensor, "B N"]) -> Float[Tensor, "B"]:
-    own = values.norm(dim=1)
-    return all_gather(own).norm(dim=0) if is_sharded() else own
+    norm = values.norm(dim=1)
+    return all_gather(norm).norm(dim=0) if is_sharded() else norm

@@ -1,4 +1,4 @@
-"""Runs with a name. A pair of a benchmark and a model is a recipe by itself; these are the others."""
+"""Recipes that are not a pair BENCHMARK/MODEL: demo, gallery, and runs on a user's cases."""
 
 from linearno.recipes import cases, demo, gallery
 from linearno.run_config import RECIPES, recipe

@@ -1,4 +1,4 @@
-"""A user's own cases: a run with settings that suit how many there are and how large."""
+"""Run configuration for a user's cases, with model size and schedule chosen by their number and size."""
 
 from linearno.core.errors import UserError
 from linearno.meshes import CasesConfig
@@ -9,33 +9,34 @@ from linearno.models import MODELS
 from linearno.run_config import RunConfig
 from linearno.training import LossConfig, TrainingConfig
 
-PEEKED = 8  # cases that are looked at for their size
-SIZES = {  # points of all training cases, at most → a model
+INSPECTED_CASES = 8  # cases that are read to estimate the size of the meshes
+MODEL_BY_TOTAL_POINTS = {  # largest number of points in all training cases → settings of the model
     10**5: {"width": 32, "depth": 3, "heads": 2, "slices": 16},
     10**6: {"width": 64, "depth": 4, "heads": 4, "slices": 32},
     10**7: {"width": 128, "depth": 6, "heads": 8, "slices": 64},
 }
-LARGEST = {"width": 128, "depth": 8, "heads": 8, "slices": 64}
-TOGETHER = 8192  # points in a batch of small meshes, about
-MOST_POINTS = 32768  # of a mesh in a step; of a larger one as many are drawn, anew in each epoch
-STEPS = 6000  # of training, about
-EPOCHS = (20, 500)
+LARGEST_MODEL = {"width": 128, "depth": 8, "heads": 8, "slices": 64}
+MAX_BATCH = 8
+TARGET_BATCH_POINTS = 8192  # points in a batch of small meshes
+MAX_MESH_POINTS = 32768  # larger meshes are subsampled to this size, anew in each epoch
+TARGET_STEPS = 6000
+MIN_EPOCHS, MAX_EPOCHS = 20, 500
 
 
 def cases_run(data: CasesConfig) -> RunConfig:
-    """LinearNO on these cases: the more points there are, the larger; some thousand steps, one cycle."""
-    cases, points = sizes_of(data)
-    model = next((size for most, size in SIZES.items() if cases * points <= most), LARGEST)
-    batch = max(1, min(8, TOGETHER // points, cases // 8))
-    low, high = EPOCHS
+    """LinearNO on a user's cases: a larger model for more points, about `TARGET_STEPS` training steps."""
+    cases, points = case_sizes(data)
+    sizes = MODEL_BY_TOTAL_POINTS.items()
+    model = next((settings for limit, settings in sizes if cases * points <= limit), LARGEST_MODEL)
+    batch = max(1, min(MAX_BATCH, TARGET_BATCH_POINTS // points, cases // 8))
     return RunConfig(
         recipe="cases/linearno",
         data=data,
         model=MODELS["linearno"].config.make({"name": "linearno", **model}),
         training=TrainingConfig(
-            epochs=max(low, min(high, round(STEPS * batch / cases))),
+            epochs=max(MIN_EPOCHS, min(MAX_EPOCHS, round(TARGET_STEPS * batch / cases))),
             batch=batch,
-            points=MOST_POINTS if points > MOST_POINTS else None,
+            points=MAX_MESH_POINTS if points > MAX_MESH_POINTS else None,
             lr=2e-3 if model["width"] <= 64 else 1e-3,
             weight_decay=1e-5,
             loss=LossConfig(scaled=True),
@@ -43,12 +44,12 @@ def cases_run(data: CasesConfig) -> RunConfig:
     )
 
 
-def sizes_of(data: CasesConfig) -> tuple[int, int]:
-    """How many cases there are to learn from, and the points (or cells) of the largest of some of them."""
+def case_sizes(data: CasesConfig) -> tuple[int, int]:
+    """Number of training cases, and points (or cells) of the largest among `INSPECTED_CASES` of them."""
     train, _ = split_cases(find_cases(data.root, data.files), data.train, data.test, data.seed)
     counts = []
     with Reader() as reader:
-        for file in train[:: max(1, len(train) // PEEKED)]:
+        for file in train[:: max(1, len(train) // INSPECTED_CASES)]:
             try:
                 counts.append(reader.call(commands.summarise, file).count(data.location))
             except UserError:

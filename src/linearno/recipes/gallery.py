@@ -1,7 +1,7 @@
-"""Every benchmark made small: solved, learned and shown in one or two minutes on two cores.
+"""Recipes of `linearno gallery`: every benchmark at a size that takes two cores a few minutes.
 
-Not benchmarks: sizes, epochs and learning rates were chosen by the errors on these very test splits.
-To add one, write a function with `@gallery_entry`: `linearno gallery` then has one more card.
+Not benchmarks: sizes, epochs and learning rates were tuned on these test splits. To add a card, write a
+function with `@gallery_entry`.
 """
 
 from collections.abc import Callable
@@ -30,36 +30,45 @@ TRAINING = TrainingConfig(batch=4, lr=2e-3, weight_decay=1e-5, eval_batch=10)
 
 @dataclass(frozen=True)
 class GalleryEntry:
-    """One benchmark of the gallery: a small run, and the settings of its solver."""
+    """One benchmark of the gallery: a small run, and the settings of its solver.
+
+    Args:
+        title: title of the card.
+        recipe: the run; the first line of its docstring describes the task.
+        resolution: resolution of the solver.
+        seconds: approximate time to solve and train on two cores.
+        scheme: scheme of the solver; its default if None.
+    """
 
     title: str
-    recipe: Recipe  # the first line of its docstring describes the task
-    resolution: int  # of the solver
-    seconds: int  # about, on two cores, to solve and to train
-    scheme: str | None = None  # of a solver that has several; its usual one by default
+    recipe: Recipe
+    resolution: int
+    seconds: int
+    scheme: str | None = None
 
     @property
     def task(self) -> str:
+        """One sentence: what is predicted from what."""
         return (self.recipe.__doc__ or "").splitlines()[0]
 
 
 GALLERY: Registry[GalleryEntry] = Registry("benchmark of the gallery")
 
 
-def gallery_entry(name: str, **facts: Any) -> Callable[[Recipe], Recipe]:
-    """Register the recipe `gallery/NAME` and its card; `facts` are fields of `GalleryEntry`."""
+def gallery_entry(name: str, **fields: Any) -> Callable[[Recipe], Recipe]:
+    """Decorator that registers the recipe `gallery/NAME` and its card, with `fields` of `GalleryEntry`."""
 
-    def add(recipe: Recipe) -> Recipe:
-        GALLERY.register(name)(GalleryEntry(recipe=recipe, **facts))
+    def register(recipe: Recipe) -> Recipe:
+        GALLERY.register(name)(GalleryEntry(recipe=recipe, **fields))
         return RECIPES.register(f"gallery/{name}")(recipe)
 
-    return add
+    return register
 
 
 def small(
     benchmark: str, data: Any, training: TrainingConfig, task: Task | None = None, **model: Any
 ) -> RunConfig:
-    """A small LinearNO on `data`; `model` changes its settings, the name among them."""
+    """A run of a small model on `data`, LinearNO by default; `model` overrides its name and settings."""
     settings: dict[str, Any] = {"name": "linearno", "width": 32, "depth": 3, "heads": 2, "slices": 16} | model
     return RunConfig(
         recipe=f"gallery/{benchmark}",
@@ -111,7 +120,7 @@ def airfoil() -> RunConfig:
 
 @gallery_entry("plasticity", title="Plasticity", resolution=21, seconds=135)
 def plasticity() -> RunConfig:
-    """How a block of steel flows under a die, from the shape of the die and the time."""
+    """The deformation of a steel block under a die, from the shape of the die and the time."""
     return small(
         "plasticity",
         PlasticityConfig(train=160, test=20, coords="aligned", die="aligned", source="generated"),
@@ -124,7 +133,7 @@ def plasticity() -> RunConfig:
 
 @gallery_entry("meshes", title="Meshes of any size", resolution=10, seconds=60)
 def meshes() -> RunConfig:
-    """The stress in a pulled plate with a void and its displacement, every plate on a mesh of its own."""
+    """The stress in a pulled plate with a void and its displacement, each plate on its own mesh."""
     plates = CasesConfig(
         targets=("stress", "displacement"),
         globals=("angle",),
@@ -140,7 +149,7 @@ def meshes() -> RunConfig:
 
 @gallery_entry("ns", title="Navier–Stokes", resolution=64, seconds=105)
 def navier_stokes() -> RunConfig:
-    """The vorticity of a flow on a torus, five frames one after the other, from the five before."""
+    """The vorticity of a periodic flow in the next five frames, from the last five frames."""
     return small(
         "ns",
         NavierStokesConfig(train=120, test=20, frames_in=5, frames_out=5, source="generated"),

@@ -1,4 +1,4 @@
-"""A rollout as a file that moves: GIF, or MP4 where ffmpeg is installed."""
+"""Write a rollout as an animation: GIF, or MP4 if ffmpeg is installed."""
 
 import shutil
 import subprocess
@@ -16,9 +16,15 @@ from linearno.viz.encode import Pixels
 
 
 def write_animation(folder: Path, out: Path, *, case: str = "median", fps: float = FPS) -> int:
-    """Write truth, prediction and error of one case, frame by frame, whole or not at all; return how many.
+    """Write an animation of truth, prediction and error of one case, and return the number of frames.
 
-    Of several fields in a frame one is shown: of a rollout the first, else the last.
+    If a frame has several fields, the first is shown for a rollout, else the last.
+
+    Args:
+        folder: run folder.
+        out: .gif or .mp4 file.
+        case: best, median or worst.
+        fps: frames per second.
     """
     kind = out.suffix.lower()
     if kind not in (".gif", ".mp4"):
@@ -27,9 +33,9 @@ def write_animation(folder: Path, out: Path, *, case: str = "median", fps: float
         raise UserError(f"{out}: MP4 needs ffmpeg, which is not installed; use a name that ends in .gif")
     run = read_run(folder, folder.name)
     if run.task.frame is None:
-        raise UserError(f"{folder} is no rollout: only a run whose outputs are frames can be animated")
+        raise UserError(f"{folder} is not a rollout: only a run that predicts frames can be animated")
     if not has_frames(run):
-        raise UserError(f"{folder} holds no cases of a rollout; `linearno evaluate {folder}` writes them")
+        raise UserError(f"{folder} contains no example cases; `linearno evaluate {folder}` writes them")
     frames = list(rollout_frames(rollout_case(run, RANKS.index(case), shown_channels(run)[-1])))
     if kind == ".gif":
         write_bytes(out, gif_bytes(frames, fps=fps))
@@ -39,7 +45,7 @@ def write_animation(folder: Path, out: Path, *, case: str = "median", fps: float
 
 
 def _write_mp4(path: Path, frames: Sequence[Pixels], fps: float) -> None:
-    """Raw frames to ffmpeg, with an even number of pixels a side, as its common format demands."""
+    """Encode frames with ffmpeg, padded to even width and height as yuv420p requires."""
     height, width, _ = frames[0].shape
     source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"]
     target = [
@@ -59,5 +65,5 @@ def _write_mp4(path: Path, frames: Sequence[Pixels], fps: float) -> None:
     )
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
-        why = lines[-1] if lines else f"exit code {done.returncode}"
-        raise UserError(f"ffmpeg failed: {why}; use a name that ends in .gif")
+        reason = lines[-1] if lines else f"exit code {done.returncode}"
+        raise UserError(f"ffmpeg failed: {reason}; use a name that ends in .gif")

@@ -1,4 +1,4 @@
-"""HTML that cannot forget to escape: plain text is escaped, only what `tag` made is not."""
+"""Build HTML with automatic escaping: `Markup` is inserted as it is, other text is escaped."""
 
 from html import escape
 
@@ -6,28 +6,28 @@ EMPTY = {"img", "meta"}  # elements without content
 
 
 class Markup(str):
-    """Text that already is HTML."""
+    """Text that is HTML already."""
 
 
 def tag(name: str, *children: str, **attributes: str | None) -> Markup:
-    """`<name …>children</name>`; `class_` is written `class`, an attribute of None is left out."""
-    given = (
+    """`<name …>children</name>`; `class_` becomes `class`, attributes that are None are omitted."""
+    written = (
         f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    opening = f"<{name}{''.join(given)}>"
+    opening = f"<{name}{''.join(written)}>"
     return Markup(opening if name in EMPTY else f"{opening}{join(children)}</{name}>")
 
 
 def join(children: tuple[str, ...] | list[Markup] | list[str], between: str = "") -> Markup:
-    """Children one after the other, each escaped unless it is HTML."""
+    """Concatenate children, each escaped unless it is `Markup`."""
     parts = (child if isinstance(child, Markup) else escape(child) for child in children)
     return Markup(between.join(parts))
 
 
 def table(head: list[str], rows: list[list[str]]) -> Markup:
-    """A table in a box of its own, which scrolls sideways where it is wider than the page."""
+    """A table in a container that scrolls horizontally if it is wider than the page."""
     titles = tag("tr", *(tag("th", title, scope="col") for title in head))
     lines = [
         tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in rest)) for first, *rest in rows
@@ -36,6 +36,6 @@ def table(head: list[str], rows: list[list[str]]) -> Markup:
 
 
 def details(title: str, *children: str, open_: bool = False) -> Markup:
-    """A part that is folded until it is asked for."""
+    """A collapsible part of a page, closed by default."""
     attributes = {"open": ""} if open_ else {}
     return tag("details", tag("summary", title), *children, **attributes)

@@ -1,4 +1,4 @@
-"""One HTML page from run folders: no scripts, nothing loaded from elsewhere."""
+"""Self-contained HTML page on run folders, without scripts and external resources."""
 
 from collections.abc import Sequence
 from importlib.resources import files
@@ -15,18 +15,21 @@ from linearno.report.summary import epochs, headline, model_name, provenance, re
 
 
 def write_report(folders: Sequence[Path], out: Path, figures: Path | None = None) -> list[Path]:
-    """Write the page `out` on one or several runs, whole or not at all; its pictures also into `figures`."""
+    """Write the page `out` on one or several runs, and its images to the folder `figures`.
+
+    Returns the paths of the images.
+    """
     text = page(read_runs(folders))
     write_text(out, text)
     return [] if figures is None else write_figures(text, figures)
 
 
 def page(runs: list[Run]) -> str:
-    """The whole page."""
+    """HTML of the page on these runs."""
     overview, figures = ("summary", "Summary", summary(runs)), _shared_figures(runs)
-    each = [_run_section(run, place) for place, run in enumerate(runs)]
+    each = [_run_section(run, index) for index, run in enumerate(runs)]
     title = " and ".join(run.name for run in runs) if len(runs) < 3 else f"{len(runs)} runs compared"
-    columns = "two" if len(figures) == 4 else "three"  # none is left alone in a row
+    columns = "two" if len(figures) == 4 else "three"  # avoids a single figure in the last row
     links = (tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name, _ in (overview, *figures, *each))
     main = tag(
         "main",
@@ -39,12 +42,12 @@ def page(runs: list[Run]) -> str:
         tag("header", tag("p", "linearno report", class_="quiet"), tag("h1", title), headline(runs)),
         tag("nav", tag("h2", "Contents"), tag("ul", *links), aria_label="Contents"),
         main,
-        tag("footer", f"Written by linearno {package_version('linearno') or ''} from the run folders alone."),
+        tag("footer", f"Written by linearno {package_version('linearno') or ''} from the run folders."),
     )
 
 
 def document(title: str, *body: Markup) -> str:
-    """A page with our style, whole in itself."""
+    """HTML document with the style sheet inline."""
     style = files("linearno.report").joinpath("style.css").read_text(encoding="utf-8")
     head = tag(
         "head",
@@ -60,7 +63,7 @@ Section = tuple[str, str, Markup]  # anchor, title, content
 
 
 def _shared_figures(runs: list[Run]) -> list[Section]:
-    """Figures of all runs together; one that no run has data for is left out with its heading."""
+    """Figures that compare the runs; those without data are omitted."""
     figures = [
         ("training", "Training", pictures.training(runs)),
         ("errors", "Errors", pictures.errors(runs)),
@@ -70,20 +73,22 @@ def _shared_figures(runs: list[Run]) -> list[Section]:
     return [(anchor, title, figure) for anchor, title, figure in figures if figure is not None]
 
 
-def _run_section(run: Run, place: int) -> Section:
-    anchor = f"run-{place + 1}"
+def _run_section(run: Run, index: int) -> Section:
+    anchor = f"run-{index + 1}"
     parts = [
         tag("p", f"Recipe {recipe(run)}, model {model_name(run)}, {epochs(run)} epochs.", class_="quiet")
     ]
     if missing := _missing(run):
         parts.append(
-            tag("p", f"This folder holds no {missing}: what depends on it is left out.", class_="note")
+            tag(
+                "p", f"This folder contains no {missing}; parts that depend on it are omitted.", class_="note"
+            )
         )
     for key, title, content in (
         ("cases", "Best, median and worst case", cases.cases(run)),
-        ("motion", "The median case in motion", cases.motion(run)),
+        ("motion", "The median case in motion", cases.animation(run)),
         ("slices", "Slices", pictures.slices(run)),
-        ("source", "Where it comes from", provenance(run)),
+        ("source", "Provenance", provenance(run)),
     ):
         if content is not None:
             parts += [_heading("h3", f"{anchor}-{key}", title), content]
@@ -95,19 +100,19 @@ def _section(anchor: str, title: str, content: Markup) -> Markup:
 
 
 def _heading(level: str, anchor: str, title: str) -> Markup:
-    """A heading that is also a link to itself."""
+    """A heading that links to itself."""
     return tag(level, tag("a", title, href=f"#{anchor}"), id=anchor)
 
 
 def _missing(run: Run) -> str:
-    """The files that a finished run has and this one has not."""
-    there = {
-        "config.yaml": run.settings,
+    """Names of files of a finished run that are missing."""
+    files_found = {
+        "config.yaml": run.config_text,
         "model.json": run.card,
         "metrics.json": run.metrics,
         "history.jsonl": run.history,
         "per_sample.csv": run.errors is not None,
         "figures/cases.npz": run.cases is not None,
     }
-    names = [name for name, found in there.items() if not found]
+    names = [name for name, found in files_found.items() if not found]
     return " and no ".join(names)

@@ -1,4 +1,4 @@
-"""A run folder read.
+"""Read a run folder.
 
 Axes: S samples, K cases, N points, X coordinates, C channels, T frames, P observations, L layers, H heads.
 """
@@ -23,15 +23,15 @@ from linearno.training.history import EpochRecord, read_history
 from linearno.training.tasks import make_task
 
 FORMAT = 1
-HOW = "give a run folder, as `linearno train` writes it"
+EXPECTED_RUN = "give a run folder written by `linearno train`"
 SLICE_MAPS = ("phi_dominant", "psi_dominant", "phi_slice", "psi_slice")
-AGAIN = "evaluate the run again to write it anew"
+REEVALUATE = "evaluate the run again to rewrite it"
 Fields = list[Float[ndarray, "_ _"]]  # (N, C) of each case
 
 
 @dataclass(frozen=True)
 class Slices:
-    """What each head of each layer attends to, in the median case; `bound` is M."""
+    """Slice maps and ranks of each head in the median case; `bound` is M."""
 
     phi_dominant: Integer[ndarray, "L H N"]
     psi_dominant: Integer[ndarray, "L H N"]
@@ -43,7 +43,19 @@ class Slices:
 
 @dataclass(frozen=True)
 class Cases:
-    """Best, median and worst sample, in physical units: of each (N, ·), and N may differ."""
+    """Best, median and worst sample in physical units: lists of (N, ·), where N may differ.
+
+    Args:
+        spec: names and units of the fields.
+        sample: (K,) indices in the test split.
+        error: (K,) errors.
+        coords: coordinates of each case.
+        inputs: input fields, if there are any.
+        targets: true output fields.
+        predictions: predicted output fields.
+        slices: slice maps of the median case, if the model has slices.
+        observed: (K, P) indices of the observed points of a field reconstruction.
+    """
 
     spec: FieldSpec
     sample: Integer[ndarray, "K"]
@@ -53,40 +65,54 @@ class Cases:
     targets: Fields
     predictions: Fields
     slices: Slices | None
-    observed: Integer[ndarray, "K P"] | None  # the points that a completion was told of
+    observed: Integer[ndarray, "K P"] | None
 
-    def places(self, values: Fields, place: int) -> Float[ndarray, "N T X"] | None:
-        """Where the points of a case are in each frame, if the outputs tell: by `values` of these."""
+    def positions(self, values: Fields, index: int) -> Float[ndarray, "N T X"] | None:
+        """Positions of a case's points in each frame, if `values` (targets, predictions) contain them."""
         if not self.spec.position_outputs:
             return None
         channels = [self.spec.outputs.index(name) for name in self.spec.position_outputs]
-        return values[place][:, channels].reshape(len(values[place]), -1, len(self.spec.coords))
+        return values[index][:, channels].reshape(len(values[index]), -1, len(self.spec.coords))
 
-    def points(self, place: int) -> Float[ndarray, "N X"]:
-        """Where to draw the points of a case: those that move, where they are in the end."""
-        places = self.places(self.targets, place)
-        return self.coords[place] if places is None else places[:, -1]
+    def points(self, index: int) -> Float[ndarray, "N X"]:
+        """Coordinates at which the points of a case are drawn; positions in the last frame if they move."""
+        positions = self.positions(self.targets, index)
+        return self.coords[index] if positions is None else positions[:, -1]
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a folder holds; a part that is not there is empty or None."""
+    """Content of a run folder; missing parts are empty or None.
+
+    Args:
+        name: name of the run on the page.
+        config_text: text of config.yaml.
+        config: fields of config.yaml.
+        card: fields of model.json.
+        task: how samples become model calls.
+        metrics: content of metrics.json.
+        metric: name of the main metric.
+        history: records of all epochs.
+        errors: (S,) main metric of each test sample.
+        frame_errors: (T,) mean relative L2 of each frame of a rollout.
+        cases: best, median and worst sample.
+    """
 
     name: str
-    settings: str  # config.yaml, as it stands
+    config_text: str
     config: dict[str, Any]
-    card: dict[str, Any]  # model.json
+    card: dict[str, Any]
     task: Task
     metrics: dict[str, Any]
-    metric: str  # the name of the error that counts, in `metrics` and for `errors`
+    metric: str
     history: list[EpochRecord]
     errors: Float[ndarray, "S"] | None
-    by_frame: Float[ndarray, "T"] | None  # mean relative L2 of each frame of a rollout
+    frame_errors: Float[ndarray, "T"] | None
     cases: Cases | None
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """The runs in these folders, named by as much of their paths as tells them apart."""
+    """Read the runs in these folders, named by the shortest distinct ends of their paths."""
     distinct = list(dict.fromkeys(folder.resolve() for folder in folders))
     if not distinct:
         raise UserError("a report needs at least one run folder")
@@ -97,91 +123,96 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
 
 
 def read_run(folder: Path, name: str) -> Run:
-    require(folder, how=HOW)
+    """Read a run folder; `name` is the name of the run on the page."""
+    require(folder, how=EXPECTED_RUN)
     if not (folder / "config.yaml").exists() and not (folder / "model.json").exists():
-        raise UserError(f"{folder} is not a run: it holds neither config.yaml nor model.json; {HOW}")
-    card = _record(folder / "model.json")
+        raise UserError(f"{folder} contains neither config.yaml nor model.json; {EXPECTED_RUN}")
+    card = _read_json_object(folder / "model.json")
     if card and card.get("format") != FORMAT:
-        raise UserError(f"{folder} has format {card.get('format')}, this version reads {FORMAT}")
-    settings, config = _config(folder / "config.yaml")
-    task, metrics = _task(folder, card, config), _record(folder / "metrics.json")
+        raise UserError(f"{folder} has format {card.get('format')}, this version reads format {FORMAT}")
+    config_text, config = _read_config(folder / "config.yaml")
+    task, metrics = _read_task(folder, card, config), _read_json_object(folder / "metrics.json")
     metric = metrics.get("metric") or task.metric or "relative_l2"
     return Run(
         name=name,
-        settings=settings,
+        config_text=config_text,
         config=config,
         card=card,
         task=task,
         metrics=metrics,
         metric=metric,
         history=read_history(folder / "history.jsonl"),
-        errors=_errors(folder / "per_sample.csv", metric),
-        by_frame=_by_frame(folder / "metrics.json", metrics),
-        cases=_cases(folder / "figures" / "cases.npz", card),
+        errors=_read_errors(folder / "per_sample.csv", metric),
+        frame_errors=_frame_errors(folder / "metrics.json", metrics),
+        cases=_read_cases(folder / "figures" / "cases.npz", card),
     )
 
 
-def _record(path: Path) -> dict[str, Any]:
+def _read_json_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; empty if the file does not exist."""
     if not path.exists():
         return {}
-    value = read_json(path, how=HOW)
+    value = read_json(path, how=EXPECTED_RUN)
     if not isinstance(value, dict):
-        raise UserError(f"{path} holds no record of names and values; {HOW}")
+        raise UserError(f"{path}: expected a JSON object; {EXPECTED_RUN}")
     return value
 
 
-def _task(folder: Path, card: dict[str, Any], config: dict[str, Any]) -> Task:
-    """What the model was asked; a run without a word about it answered directly."""
+def _read_task(folder: Path, card: dict[str, Any], config: dict[str, Any]) -> Task:
+    """Read the task from model.json or config.yaml; the default task if neither names one."""
     try:
         return make_task(card.get("task") or config.get("task"))
     except UserError as error:
         raise UserError(f"{folder}: task: {error}") from None
 
 
-def _by_frame(path: Path, metrics: dict[str, Any]) -> Float[ndarray, "T"] | None:
+def _frame_errors(path: Path, metrics: dict[str, Any]) -> Float[ndarray, "T"] | None:
     try:
         errors = np.array(metrics.get("relative_l2_by_frame") or [], dtype=float)
     except (TypeError, ValueError):
         errors = np.empty((0, 0))
     if errors.ndim != 1:
-        raise UserError(f"{path}: relative_l2_by_frame: expected a list of numbers; {AGAIN}")
+        raise UserError(f"{path}: relative_l2_by_frame: expected a list of numbers; {REEVALUATE}")
     return errors if len(errors) else None
 
 
-def _config(path: Path) -> tuple[str, dict[str, Any]]:
+def _read_config(path: Path) -> tuple[str, dict[str, Any]]:
+    """Text and fields of config.yaml; empty if it does not exist."""
     if not path.exists():
         return "", {}
-    text = read_yaml_text(path, how=HOW)
+    text = read_yaml_text(path, how=EXPECTED_RUN)
     values = parse_yaml(text, str(path))
     if not isinstance(values, dict):
-        raise UserError(f"{path} holds no configuration; expected fields and values")
+        raise UserError(f"{path} is not a configuration; expected fields and values")
     return text, values
 
 
-def _errors(path: Path, metric: str) -> Float[ndarray, "S"] | None:
+def _read_errors(path: Path, metric: str) -> Float[ndarray, "S"] | None:
+    """Read the column of a metric in per_sample.csv."""
     if not path.exists():
         return None
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return np.array([float(row[metric]) for row in csv.DictReader(file)], dtype=float)
     except (KeyError, TypeError, ValueError):
-        raise UserError(f"{path}: expected the columns sample,{metric} with numbers; {AGAIN}") from None
+        raise UserError(f"{path}: expected the columns sample,{metric} with numbers; {REEVALUATE}") from None
 
 
-def _cases(path: Path, card: dict[str, Any]) -> Cases | None:
+def _read_cases(path: Path, card: dict[str, Any]) -> Cases | None:
+    """Read and check figures/cases.npz."""
     if not path.exists():
         return None
     try:
         with np.load(path, allow_pickle=False) as disk:
             arrays = {name: disk[name] for name in disk.files}
-        spec = FieldSpec.make(card["spec"]) if "spec" in card else _nameless(arrays)
+        spec = FieldSpec.make(card["spec"]) if "spec" in card else _generic_spec(arrays)
         if "grid" in arrays:
             spec = spec.model_copy(update={"grid": tuple(arrays["grid"].tolist())})
-        _check(arrays, spec)
+        _check_shapes(arrays, spec)
     except KeyError as missing:
-        raise UserError(f"{path} lacks the array {missing}; {AGAIN}") from None
+        raise UserError(f"{path} lacks the array {missing}; {REEVALUATE}") from None
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is damaged or not a file of cases ({error}); {AGAIN}") from None
+        raise UserError(f"{path} is damaged or does not contain cases ({error}); {REEVALUATE}") from None
     slices = None
     if "rank" in arrays:
         maps = {name: arrays[name] for name in SLICE_MAPS}
@@ -190,15 +221,15 @@ def _cases(path: Path, card: dict[str, Any]) -> Cases | None:
         spec=spec,
         sample=arrays["sample"],
         error=arrays["error"],
-        inputs=_apart(arrays, "inputs") if "inputs" in arrays else None,
+        inputs=_split_cases(arrays, "inputs") if "inputs" in arrays else None,
         slices=slices,
         observed=arrays.get("observed"),
-        **{name: _apart(arrays, name) for name in ("coords", "targets", "predictions")},
+        **{name: _split_cases(arrays, name) for name in ("coords", "targets", "predictions")},
     )
 
 
-def _sizes(arrays: dict[str, ndarray]) -> list[int]:
-    """The points of each case."""
+def _case_sizes(arrays: dict[str, ndarray]) -> list[int]:
+    """Number of points of each case."""
     if "offsets" not in arrays:
         return [arrays["coords"].shape[1]] * len(arrays["coords"])
     offsets, total = arrays["offsets"].tolist(), len(arrays["coords"])
@@ -209,13 +240,13 @@ def _sizes(arrays: dict[str, ndarray]) -> list[int]:
     return sizes
 
 
-def _apart(arrays: dict[str, ndarray], name: str) -> Fields:
-    """A field of each case: of meshes of one size they are stacked, of others one after another."""
+def _split_cases(arrays: dict[str, ndarray], name: str) -> Fields:
+    """Split an array into cases, which are stacked if meshes have one size, else concatenated."""
     return list(np.split(arrays[name], arrays["offsets"][1:-1]) if "offsets" in arrays else arrays[name])
 
 
-def _nameless(arrays: dict[str, ndarray]) -> FieldSpec:
-    """Names for the channels of a run that did not get as far as writing its own."""
+def _generic_spec(arrays: dict[str, ndarray]) -> FieldSpec:
+    """Generic field names, for an unfinished run without a spec."""
 
     def names(kind: str, part: str) -> tuple[str, ...]:
         return tuple(f"{kind} {i + 1}" for i in range(arrays[part].shape[-1] if part in arrays else 0))
@@ -227,22 +258,22 @@ def _nameless(arrays: dict[str, ndarray]) -> FieldSpec:
     )
 
 
-def _check(arrays: dict[str, ndarray], spec: FieldSpec) -> None:
-    """Shapes that do not fit are named here rather than in the middle of a figure."""
+def _check_shapes(arrays: dict[str, ndarray], spec: FieldSpec) -> None:
+    """Raise if an array has an unexpected shape."""
     axes = 2 if "offsets" in arrays else 3
     if arrays["coords"].ndim != axes:
         raise ValueError(f"coords has {arrays['coords'].ndim} axes, expected {axes}")
-    where, sizes = arrays["coords"].shape[:-1], _sizes(arrays)
+    leading, sizes = arrays["coords"].shape[:-1], _case_sizes(arrays)
     count, points = len(sizes), sizes[min(1, len(sizes) - 1)]  # of the median case
     expected: dict[str, tuple[int, ...]] = {
         "sample": (count,),
         "error": (count,),
-        "coords": (*where, len(spec.coords)),
-        "targets": (*where, len(spec.outputs)),
-        "predictions": (*where, len(spec.outputs)),
+        "coords": (*leading, len(spec.coords)),
+        "targets": (*leading, len(spec.outputs)),
+        "predictions": (*leading, len(spec.outputs)),
     }
     if "inputs" in arrays:
-        expected["inputs"] = (*where, len(spec.inputs))
+        expected["inputs"] = (*leading, len(spec.inputs))
     if "rank" in arrays:
         heads = arrays["rank"].shape
         expected |= {"slices": ()} | dict.fromkeys(SLICE_MAPS, (*heads, points))

@@ -11,7 +11,7 @@ from linearno.report.run_folder import Run, read_run
 from linearno.viz import dominant_slices_figure, png_bytes, rank_figure
 from linearno.viz.fields import field_figure
 from linearno.viz.slices import RankSet
-from linearno.viz.style import FONT, dress, legend_below, literal, new_figure, run_color
+from linearno.viz.style import FONT, format_axes, legend_below, escape_mathtext, new_figure, run_color
 
 __all__ = ["error_map_figures", "lines_figure", "png_bytes", "radar_figure", "ranks_figure", "slice_figures"]
 
@@ -35,14 +35,14 @@ def lines_figure(series: Series, *, x: str, y: str) -> Figure:
             [values[place] for place in places],
             "-o",
             color=run_color(index),
-            label=literal(name),
+            label=escape_mathtext(name),
         )
     axes.set_xscale("log", base=2)
     ticks = sorted({float(place) for values in series.values() for place in values})
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_ylim(0, 1.08 * max(max(values.values()) for values in series.values()))
-    dress(axes, x=x, y=y, grid=True)
+    format_axes(axes, x=x, y=y, grid=True)
     legend_below(figure, axes)
     return figure
 
@@ -58,7 +58,11 @@ def radar_figure(series: Series, *, unit: str) -> Figure:
     for index, (name, values) in enumerate(series.items()):
         radii = [values[place] / largest[place] for place in complete]
         axes.plot(
-            [*angles, *angles[:1]], [*radii, *radii[:1]], "-o", color=run_color(index), label=literal(name)
+            [*angles, *angles[:1]],
+            [*radii, *radii[:1]],
+            "-o",
+            color=run_color(index),
+            label=escape_mathtext(name),
         )
     axes.set_xticks(angles, [f"{place}\n{largest[place]:.4f}" for place in complete], fontsize=FONT - 1)
     axes.tick_params(axis="x", pad=16)

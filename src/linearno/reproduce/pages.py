@@ -8,7 +8,7 @@ from statistics import mean, stdev
 from matplotlib.figure import Figure
 
 from linearno.core.atomic_io import write_bytes, write_text
-from linearno.report.formatting import capital
+from linearno.report.formatting import capitalise
 from linearno.report.html import Markup, tag
 from linearno.report.html import table as html_table
 from linearno.report.page import document
@@ -142,7 +142,7 @@ def caption(filled: Filled) -> str:
         small = f" A small set: {train} training and {test} test samples."
     changes = f" Settings: {', '.join(filled.selection.changes)}." if filled.selection.changes else ""
     spread = " Mean ± standard deviation over seeds." if len(filled.selection.seeds) > 1 else ""
-    facts = f"{capital(filled.item.metric)}; {done} of {whole} cells filled; {length}; seed {seeds}."
+    facts = f"{capitalise(filled.item.metric)}; {done} of {whole} cells filled; {length}; seed {seeds}."
     return facts + small + changes + spread
 
 

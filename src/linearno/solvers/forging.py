@@ -23,7 +23,7 @@ from scipy.interpolate import CubicSpline
 from torch import Tensor
 from torch.nn.functional import pad
 
-from linearno.core.errors import SampleError, UserError, entry
+from linearno.core.errors import SampleError, UserError, look_up
 from linearno.solvers.captured_steps import capture_step
 from linearno.solvers.plasticity import Body, Material, Nodes, body_at_rest, element_areas
 
@@ -222,7 +222,7 @@ def node_rows(resolution: int) -> int:
 
 def mesh_resolution(resolution: int, scheme: str) -> int:
     """Nodes along the block of the solver's mesh for `resolution` stored points."""
-    return (resolution - 1) * entry("scheme", scheme, SCHEMES).refinement + 1
+    return (resolution - 1) * look_up("scheme", scheme, SCHEMES).refinement + 1
 
 
 def require_resolution(resolution: int) -> None:

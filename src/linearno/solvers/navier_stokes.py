@@ -16,7 +16,7 @@ from numpy import ndarray
 from torch import Tensor
 from torch.fft import fftfreq, irfft2, rfft2, rfftfreq
 
-from linearno.core.errors import SampleError, UserError, entry
+from linearno.core.errors import SampleError, UserError, look_up
 from linearno.solvers.captured_steps import capture_step
 from linearno.solvers.random_fields import draw_each, periodic_field
 
@@ -134,7 +134,7 @@ def benchmark_force(size: int) -> Float[Tensor, "K K"]:
 
 def find_scheme(name: str) -> Scheme:
     """Look up a scheme by name."""
-    return entry("scheme", name, SCHEMES)
+    return look_up("scheme", name, SCHEMES)
 
 
 def _require_fields(w: Unchecked, f: Unchecked) -> None:

@@ -1,4 +1,4 @@
-"""Arrays to matplotlib figures. Knows no files and no models, and leaves no state in pyplot."""
+"""Matplotlib figures from arrays, without files, models or pyplot state."""
 
 from linearno.viz.curves import (
     ErrorSet,

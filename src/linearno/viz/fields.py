@@ -1,4 +1,4 @@
-"""Fields at points, on a grid or scattered.
+"""Figures of fields at points, on a grid or scattered.
 
 Axes: N points, X coordinates (one may be time), R rows and Q columns of a grid, K observations.
 """
@@ -15,16 +15,17 @@ from matplotlib.ticker import MaxNLocator
 from numpy import ndarray
 
 from linearno.viz.mesh import corners, is_straight, triangulate
-from linearno.viz.style import FONT, WIDTH, literal
+from linearno.viz.style import FONT, WIDTH, escape_mathtext
 
-FIELD, INPUT, ERROR = "viridis", "cividis", "magma"  # perceptually uniform, safe for colour-blind readers
-# inches around and between panels, in 1-D, 2-D and 3-D
-MARGINS_ACROSS = (0.75, 1.0, 0.1), (0.7, 0.3, 0.15), (0.1, 0.4, 0.4)  # left, between, right
-MARGINS_DOWN = (0.7, 0.85, 0.6), (0.7, 1.1, 1.3), (0.7, 1.2, 0.9)  # top, between, bottom
-FLAT = 0.45  # height over width below which panels stand one above the other
-MOST_POINTS = 20_000  # of a 3-D cloud: more cannot be told apart
-SPACE_TIME = 0.8  # height over width of a panel over space and time, which have no common scale
-NOWHERE = "#e4e4e4"  # the ground where nothing was observed
+# Perceptually uniform, and suitable for colour-blind readers.
+FIELD_COLORMAP, INPUT_COLORMAP, ERROR_COLORMAP = "viridis", "cividis", "magma"
+# Inches around and between panels, in 1-D, 2-D and 3-D.
+MARGINS_X = (0.75, 1.0, 0.1), (0.7, 0.3, 0.15), (0.1, 0.4, 0.4)  # left, between, right
+MARGINS_Y = (0.7, 0.85, 0.6), (0.7, 1.1, 1.3), (0.7, 1.2, 0.9)  # top, between, bottom
+FLAT_ASPECT = 0.45  # height over width below which panels are stacked vertically
+MAX_CLOUD_POINTS = 20_000  # points drawn of a 3-D cloud
+SPACE_TIME_ASPECT = 0.8  # height over width of a panel over space and time
+UNOBSERVED_COLOR = "#e4e4e4"  # background where nothing was observed
 
 Coords = Float[ndarray, "N X"]
 Values = Float[ndarray, "N"]
@@ -35,82 +36,97 @@ View = tuple[Limits, ...] | None  # bounds of each coordinate; None shows all
 
 @dataclass(frozen=True)
 class Case:
-    """One sample and one output channel in physical units; labels say name and unit."""
+    """One sample and one output channel in physical units.
+
+    Args:
+        coords: (N, X) coordinates of the points.
+        truth: (N,) true values.
+        prediction: (N,) predicted values.
+        input: (N,) values of an input field; None if the geometry is the only input.
+        axis_labels: name and unit of each coordinate.
+        input_label: name and unit of the input.
+        output_label: name and unit of the output.
+        grid: (rows, columns) if the points are those of a grid in C order.
+        observed: (K,) indices of the points whose true values are the input.
+        over_time: whether one of two coordinates is time, which has no common scale with space.
+        view: bounds of the plot.
+        predicted_coords: (N, X) predicted positions of points that move.
+    """
 
     coords: Coords
     truth: Values
     prediction: Values
-    input: Values | None = None  # None: the points themselves are the input
+    input: Values | None = None
     axis_labels: tuple[str, ...] = ("x", "y", "z")
     input_label: str = ""
     output_label: str = ""
     grid: Grid = None
-    observed: Integer[ndarray, "K"] | None = None  # the points whose true values are the input
-    over_time: bool = False  # one of two coordinates is time: they have no common scale
+    observed: Integer[ndarray, "K"] | None = None
+    over_time: bool = False
     view: View = None
-    predicted_coords: Coords | None = None  # of points that move: where the prediction says that they are
+    predicted_coords: Coords | None = None
 
     def draw(self, axes: Any, values: Values, scale: Limits, colors: str, *, predicted: bool = False) -> None:
-        """A field at the points, or at the predicted ones."""
+        """Draw a field at the points, or at their predicted positions."""
         moved = self.predicted_coords
         coords = moved if predicted and moved is not None else self.coords
-        draw_field(axes, coords, values, self.grid, scale, colors, within=moved is not None)
+        draw_field(axes, coords, values, self.grid, scale, colors, within_outline=moved is not None)
 
 
 def case_figure(case: Case, *, title: str = "") -> Figure:
-    """Input, truth, prediction, |error|: truth and prediction on one scale, the error on its own."""
-    figure, panels = _panels(case.coords, 4, over_time=case.over_time, view=case.view)
-    figure.suptitle(literal(title), fontsize=FONT + 1)
-    both = limits(case.truth, case.prediction)
+    """Input, truth, prediction and |error|; truth and prediction share one colour scale."""
+    figure, panels = _create_panels(case.coords, 4, over_time=case.over_time, view=case.view)
+    figure.suptitle(escape_mathtext(title), fontsize=FONT + 1)
+    shared = color_limits(case.truth, case.prediction)
     error = np.abs(case.prediction - case.truth)
     for axes, name, values, scale, colors in (
-        (panels[1], "truth", case.truth, both, FIELD),
-        (panels[2], "prediction", case.prediction, both, FIELD),
-        (panels[3], "absolute error", error, (0.0, limits(error)[1]), ERROR),
+        (panels[1], "truth", case.truth, shared, FIELD_COLORMAP),
+        (panels[2], "prediction", case.prediction, shared, FIELD_COLORMAP),
+        (panels[3], "absolute error", error, (0.0, color_limits(error)[1]), ERROR_COLORMAP),
     ):
         case.draw(axes, values, scale, colors, predicted=name == "prediction")
-        _finish(axes, name, case.output_label)
-    _draw_input(panels[0], case, both)
-    _name_axes(panels, case.axis_labels)
-    show_only(panels, case.view)
+        _add_title_and_colorbar(axes, name, case.output_label)
+    _draw_input(panels[0], case, shared)
+    _label_axes(panels, case.axis_labels)
+    apply_view(panels, case.view)
     return figure
 
 
 def strip_figure(case: Case) -> Figure:
-    """Truth, prediction and |error| in a row, or one below the other where they are flat.
+    """Truth, prediction and |error| in a row, or stacked vertically if the panels are flat.
 
-    Truth and prediction have the scale of the truth: a prediction that is far off must not hide it.
+    Truth and prediction have the colour scale of the truth, which outliers of the prediction do not hide.
     """
-    figure, panels = _panels(case.coords, 3, over_time=case.over_time, view=case.view, most=3)
-    figure.suptitle(literal(case.output_label), fontsize=FONT + 1)
-    scale, error = limits(case.truth), np.abs(case.prediction - case.truth)
-    for axes, name, values, of, colors in (
-        (panels[0], "truth", case.truth, scale, FIELD),
-        (panels[1], "prediction", case.prediction, scale, FIELD),
-        (panels[2], "absolute error", error, (0.0, limits(error)[1]), ERROR),
+    figure, panels = _create_panels(case.coords, 3, over_time=case.over_time, view=case.view, max_columns=3)
+    figure.suptitle(escape_mathtext(case.output_label), fontsize=FONT + 1)
+    scale, error = color_limits(case.truth), np.abs(case.prediction - case.truth)
+    for axes, name, values, limits, colors in (
+        (panels[0], "truth", case.truth, scale, FIELD_COLORMAP),
+        (panels[1], "prediction", case.prediction, scale, FIELD_COLORMAP),
+        (panels[2], "absolute error", error, (0.0, color_limits(error)[1]), ERROR_COLORMAP),
     ):
-        case.draw(axes, values, of, colors, predicted=name == "prediction")
-        _finish(axes, name, "")
-    _name_axes(panels, case.axis_labels)
-    show_only(panels, case.view)
+        case.draw(axes, values, limits, colors, predicted=name == "prediction")
+        _add_title_and_colorbar(axes, name, "")
+    _label_axes(panels, case.axis_labels)
+    apply_view(panels, case.view)
     for axes in panels[1:]:
-        if axes.get_subplotspec().is_first_row():  # in a row one name serves all, and has room
+        if axes.get_subplotspec().is_first_row():  # in a row, only the first panel is labelled
             axes.set_xlabel("")
     return figure
 
 
 def _draw_input(axes: Any, case: Case, scale: Limits) -> None:
-    """What the model was given: some values of the truth, a field, or only the points."""
+    """Draw the input of the model: observed values, a field, or only the points."""
     if case.observed is not None:
         coords, values = case.coords[case.observed], case.truth[case.observed]
         draw_observed(axes, coords, values, scale)
-        _finish(axes, f"{len(values):,} of {len(case.coords):,} observed", case.output_label)
+        _add_title_and_colorbar(axes, f"{len(values):,} of {len(case.coords):,} observed", case.output_label)
     elif case.input is not None:
-        case.draw(axes, case.input, limits(case.input), INPUT)
-        _finish(axes, "input", case.input_label)
+        case.draw(axes, case.input, color_limits(case.input), INPUT_COLORMAP)
+        _add_title_and_colorbar(axes, "input", case.input_label)
     else:
         draw_points(axes, case.coords)
-        _finish(axes, f"input: {len(case.coords)} points", "")
+        _add_title_and_colorbar(axes, f"input: {len(case.coords)} points", "")
 
 
 def field_figure(
@@ -124,16 +140,16 @@ def field_figure(
     view: View = None,
 ) -> Figure:
     """One field with its colour bar."""
-    figure, panels = _panels(coords, 1, view=view)
-    draw_field(panels[0], coords, values, grid, limits(values), FIELD)
-    _finish(panels[0], title, label)
-    _name_axes(panels, axis_labels)
-    show_only(panels, view)
+    figure, panels = _create_panels(coords, 1, view=view)
+    draw_field(panels[0], coords, values, grid, color_limits(values), FIELD_COLORMAP)
+    _add_title_and_colorbar(panels[0], title, label)
+    _label_axes(panels, axis_labels)
+    apply_view(panels, view)
     return figure
 
 
-def limits(*fields: Values) -> Limits:
-    """The least and the greatest finite value of all fields together, never equal."""
+def color_limits(*fields: Values) -> Limits:
+    """Smallest and largest finite value of all fields, widened if they are equal."""
     values = np.concatenate(fields)
     values = values[np.isfinite(values)]
     if not len(values):
@@ -151,80 +167,88 @@ def draw_field(
     scale: Limits,
     colors: str,
     *,
-    within: bool = False,
+    within_outline: bool = False,
 ) -> None:
-    """A line in 1-D; cells around the points of a straight 2-D grid; smooth shades between those of a curved
-    one, and on triangles between scattered points; a 3-D cloud.
+    """Draw a field as a line (1-D), cells, interpolated triangles (2-D) or a point cloud (3-D).
 
-    The coordinates place the values, so a grid may be curved and its rows may run along any axis. `within`
-    treats a straight grid as a curved one: points that move are straight in some frames only, and cells
-    around them would be larger there.
+    A rectilinear 2-D grid is drawn as cells around its points, a curved one with Gouraud shading, scattered
+    points on a Delaunay triangulation.
+
+    Args:
+        axes: matplotlib axes.
+        coords: (N, X) coordinates; those of a grid may be curved and run along any axis.
+        values: (N,) values.
+        grid: (rows, columns) if the points are those of a grid in C order.
+        scale: smallest and largest value of the colour scale, or of the vertical axis in 1-D.
+        colors: name of the colour map.
+        within_outline: treat a rectilinear grid as a curved one. For points that move, whose grid is
+            rectilinear in some frames only: cells would extend beyond the outline there.
     """
-    look: dict[str, Any] = {"cmap": colors, "vmin": scale[0], "vmax": scale[1]}
+    style: dict[str, Any] = {"cmap": colors, "vmin": scale[0], "vmax": scale[1]}
     if coords.shape[1] == 1:
         order = np.argsort(coords[:, 0])
         axes.plot(coords[order, 0], values[order])
         margin = 0.04 * (scale[1] - scale[0])
         axes.set_ylim(scale[0] - margin, scale[1] + margin)
     elif coords.shape[1] > 2:
-        some = slice(None, None, ceil(len(coords) / MOST_POINTS))
-        axes.scatter(*coords[some, :3].T, c=values[some], s=3, **look)
-    elif grid is not None and len(grid) == 2 and np.isfinite(coords).all():  # predicted ones may not be
+        subset = slice(None, None, ceil(len(coords) / MAX_CLOUD_POINTS))
+        axes.scatter(*coords[subset, :3].T, c=values[subset], s=3, **style)
+    elif grid is not None and len(grid) == 2 and np.isfinite(coords).all():  # predicted positions may be NaN
         x, y = (axis.reshape(grid) for axis in coords.T)
-        within = within or not is_straight(x, y)
-        if within and np.isfinite(values).all():
-            look["shading"] = "gouraud"
+        within_outline = within_outline or not is_straight(x, y)
+        if within_outline and np.isfinite(values).all():
+            style["shading"] = "gouraud"
         else:
-            x, y = corners(x, within=within), corners(y, within=within)
-        axes.pcolormesh(x, y, values.reshape(grid), rasterized=True, **look)
+            x, y = corners(x, within_outline=within_outline), corners(y, within_outline=within_outline)
+        axes.pcolormesh(x, y, values.reshape(grid), rasterized=True, **style)
     elif (mesh := triangulate(coords)) is not None and np.isfinite(values).all():
-        axes.tripcolor(mesh, values, shading="gouraud", **look)
+        axes.tripcolor(mesh, values, shading="gouraud", **style)
     else:
-        axes.scatter(*coords.T, c=values, s=dot_size(len(coords)), **look)
+        axes.scatter(*coords.T, c=values, s=dot_size(len(coords)), **style)
 
 
 def draw_points(axes: Any, coords: Coords) -> None:
-    """Where the points are, and nothing else."""
-    some = coords[:: ceil(len(coords) / MOST_POINTS), :3]
-    columns = some.T if some.shape[1] > 1 else (some[:, 0], np.zeros(len(some)))
+    """Draw the points without values."""
+    subset = coords[:: ceil(len(coords) / MAX_CLOUD_POINTS), :3]
+    columns = subset.T if subset.shape[1] > 1 else (subset[:, 0], np.zeros(len(subset)))
     axes.scatter(*columns, color="#444444", s=dot_size(len(coords)) / 4)
 
 
 def draw_observed(
     axes: Any, coords: Float[ndarray, "K X"], values: Float[ndarray, "K"], scale: Limits
 ) -> None:
-    """A dot for each known value, in the colours of the whole field; the more there are, the smaller."""
+    """Draw a dot for each observed value, with the colour scale of the whole field."""
     if coords.shape[1] == 1:
         axes.plot(coords[:, 0], values, ".")
         axes.set_ylim(*scale)
         return
     if coords.shape[1] == 2:
-        axes.set_facecolor(NOWHERE)
+        axes.set_facecolor(UNOBSERVED_COLOR)
     size = dot_size(len(coords)) / 5
-    axes.scatter(*coords[:, :3].T, c=values, s=size, cmap=FIELD, vmin=scale[0], vmax=scale[1])
+    axes.scatter(*coords[:, :3].T, c=values, s=size, cmap=FIELD_COLORMAP, vmin=scale[0], vmax=scale[1])
 
 
 def dot_size(points: int, inches: float = 2.4) -> float:
-    """The area in square points of a dot that tiles a panel `inches` wide with `points` of its kind."""
+    """Dot area (square points) with which `points` dots tile a square panel of this width in inches."""
     return float(np.clip((72 * inches) ** 2 / points, 1, 60))
 
 
-def show_only(panels: Sequence[Any], view: View) -> None:
-    """The part of two coordinates that there is to see, where most of the points lie."""
+def apply_view(panels: Sequence[Any], view: View) -> None:
+    """Limit the axes of 2-D panels to `view`."""
     for axes in panels:
         if view is not None and len(view) == 2:
             axes.set(xlim=view[0], ylim=view[1])
 
 
-def around(coords: Coords) -> tuple[Limits, ...]:
-    """A view of these points, with a little room: others that are far off do not make them small."""
+def view_around(coords: Coords) -> tuple[Limits, ...]:
+    """The bounding box of the points with a margin, for figures that also contain outliers."""
     low, high = coords.min(axis=0), coords.max(axis=0)
-    room = 0.02 * float(high[0] - low[0])
-    return tuple((float(a) - room, float(b) + room) for a, b in zip(low, high, strict=True))
+    margin = 0.02 * float(high[0] - low[0])
+    return tuple((float(a) - margin, float(b) + margin) for a, b in zip(low, high, strict=True))
 
 
-def shape_of(coords: Coords, view: View = None) -> tuple[float, bool]:
-    """Height over width of a panel, and whether both axes have one scale in it."""
+def panel_aspect(coords: Coords, view: View = None) -> tuple[float, bool]:
+    """Height over width of a panel, and whether both axes have the same scale."""
     if coords.shape[1] != 2:
         return (0.7 if coords.shape[1] == 1 else 1.0), False
     width, height = np.ptp(coords if view is None else np.array(view).T, axis=0)
@@ -232,18 +256,18 @@ def shape_of(coords: Coords, view: View = None) -> tuple[float, bool]:
     return (ratio, True) if 0.1 <= ratio <= 2 else (0.8, False)
 
 
-def _panels(
-    coords: Coords, count: int, *, over_time: bool = False, view: View = None, most: int = 2
+def _create_panels(
+    coords: Coords, count: int, *, over_time: bool = False, view: View = None, max_columns: int = 2
 ) -> tuple[Figure, list[Any]]:
-    """A figure with `count` panels: in `most` columns, or one above the other where they are flat.
+    """A figure with `count` panels in up to `max_columns` columns, or stacked vertically if they are flat.
 
-    Placed by hand, in inches: layout engines know neither equal scales nor what stands below a panel.
+    Positions are computed in inches: layout engines do not account for equal scales and inset colour bars.
     """
-    ratio, equal = (SPACE_TIME, False) if over_time else shape_of(coords, view)
-    columns = 1 if ratio < FLAT else min(count, most)
+    ratio, equal = (SPACE_TIME_ASPECT, False) if over_time else panel_aspect(coords, view)
+    columns = 1 if ratio < FLAT_ASPECT else min(count, max_columns)
     rows = ceil(count / columns)
-    left, between, right = MARGINS_ACROSS[min(coords.shape[1], 3) - 1]
-    top, gap, bottom = MARGINS_DOWN[min(coords.shape[1], 3) - 1]
+    left, between, right = MARGINS_X[min(coords.shape[1], 3) - 1]
+    top, gap, bottom = MARGINS_Y[min(coords.shape[1], 3) - 1]
     width = (WIDTH - left - right - between * (columns - 1)) / columns
     height = width * ratio
     total = top + rows * height + (rows - 1) * gap + bottom
@@ -263,37 +287,37 @@ def _panels(
     return figure, list(panels.flat)
 
 
-def _finish(axes: Any, title: str, label: str) -> None:
-    """Title, and a colour bar below the panel; in 1-D the label stands at the axis."""
-    axes.set_title(literal(title), fontsize=FONT)
+def _add_title_and_colorbar(axes: Any, title: str, label: str) -> None:
+    """Add a title, and a colour bar below the panel; in 1-D label the vertical axis instead."""
+    axes.set_title(escape_mathtext(title), fontsize=FONT)
     axes.tick_params(labelsize=FONT - 2)
     if axes.lines:
-        axes.set_ylabel(literal(label), fontsize=FONT)
+        axes.set_ylabel(escape_mathtext(label), fontsize=FONT)
         axes.grid(True, color="#dddddd", linewidth=0.8)
     elif axes.collections[0].get_array() is not None:
         last = axes.get_subplotspec().is_last_row()
         inches = axes.get_position().height * axes.figure.get_figheight()
-        down = 0.35 if axes.name == "3d" else 0.7 if last else 0.25  # below the axis's own numbers
+        down = 0.35 if axes.name == "3d" else 0.7 if last else 0.25  # inches, below the tick labels
         bar = axes.figure.colorbar(
             axes.collections[0],
             cax=axes.inset_axes((0, -down / inches, 1, 0.12 / inches)),
             orientation="horizontal",
         )
-        bar.set_label(literal(label), fontsize=FONT - 1, loc="left")
+        bar.set_label(escape_mathtext(label), fontsize=FONT - 1, loc="left")
         bar.locator = MaxNLocator(4)
         bar.formatter.set_powerlimits((-2, 3))
         bar.ax.tick_params(labelsize=FONT - 2)
         bar.ax.xaxis.get_offset_text().set_fontsize(FONT - 2)
 
 
-def _name_axes(panels: list[Any], names: tuple[str, ...]) -> None:
-    """Names of the coordinates, in 2-D at the outer panels only; a 3-D panel has no room for them."""
+def _label_axes(panels: list[Any], names: tuple[str, ...]) -> None:
+    """Label the coordinate axes, in 2-D at the outer panels only, in 3-D not at all for lack of space."""
     for axes in panels:
         axes.locator_params(nbins=4)
         if axes.name == "3d":
             continue
-        axes.locator_params(axis="x", nbins=3)  # so that the last number is not the next panel's first
-        axes.set_xlabel(literal(names[0]), fontsize=FONT)
+        axes.locator_params(axis="x", nbins=3)  # tick labels of neighbouring panels must not touch
+        axes.set_xlabel(escape_mathtext(names[0]), fontsize=FONT)
         if not axes.lines and len(names) > 1:
-            axes.set_ylabel(literal(names[1]), fontsize=FONT)
+            axes.set_ylabel(escape_mathtext(names[1]), fontsize=FONT)
             axes.label_outer(remove_inner_ticks=True)

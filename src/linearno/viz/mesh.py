@@ -1,4 +1,4 @@
-"""Cells and triangles around points. Axes: N points, R rows, Q columns, E edges."""
+"""Cells and triangulations for plots. Axes: N points, T triangles, R rows, Q columns, E edges."""
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
@@ -6,18 +6,18 @@ from matplotlib.tri import Triangulation
 from numpy import ndarray
 from scipy.spatial import cKDTree
 
-LONG = 4  # an edge this many times longer than its neighbours spans a hole
-CROWDED = 0.25  # a mesh that would lose this share of its triangles is better drawn as points
+MAX_EDGE_RATIO = 4  # ratio to the typical edge length at its points above which an edge spans a hole
+MAX_MASKED_FRACTION = 0.25  # share of triangles across holes above which points are drawn instead
 
 
-def corners(centres: Float[ndarray, "R Q"], *, within: bool = False) -> Float[ndarray, "R+1 Q+1"]:
-    """One coordinate of the corners of the cells around a grid of points, also where the grid is curved.
+def corners(centres: Float[ndarray, "R Q"], *, within_outline: bool = False) -> Float[ndarray, "R+1 Q+1"]:
+    """One coordinate of the cell corners around a grid of points, which may be curved.
 
-    The outermost cells reach half a cell beyond their points, or end there: `within` the outline of the grid.
+    The outermost cells extend half a cell beyond their points, or end at them if `within_outline`.
     """
     padded = np.pad(centres, 1, mode="edge")
     for axis, size in enumerate(centres.shape):
-        if within or size == 1:  # alone, it has no neighbour to tell the width of a cell
+        if within_outline or size == 1:  # a single point does not determine a cell width
             continue
         line = np.moveaxis(padded, axis, 0)
         line[0], line[-1] = 2 * line[1] - line[2], 2 * line[-2] - line[-3]
@@ -25,7 +25,7 @@ def corners(centres: Float[ndarray, "R Q"], *, within: bool = False) -> Float[nd
 
 
 def is_straight(x: Float[ndarray, "R Q"], y: Float[ndarray, "R Q"]) -> bool:
-    """Whether each row and each column of a grid has one coordinate in common: its cells are rectangles."""
+    """Whether a grid is rectilinear: one coordinate is constant in each row, the other in each column."""
 
     def constant(values: ndarray, axis: int) -> bool:
         return bool(np.all(np.ptp(values, axis=axis) <= 1e-6 * max(np.ptp(values), 1e-30)))
@@ -34,22 +34,22 @@ def is_straight(x: Float[ndarray, "R Q"], y: Float[ndarray, "R Q"]) -> bool:
 
 
 def triangulate(coords: Float[ndarray, "N 2"]) -> Triangulation | None:
-    """Delaunay triangles without those that span holes; None where the points make no good mesh."""
+    """Delaunay triangulation with triangles across holes masked; None if it is not usable."""
     try:
         mesh = Triangulation(*coords.astype(float).T)
-    except (ValueError, RuntimeError):  # fewer than three points, all on a line, or not finite
+    except (ValueError, RuntimeError):  # fewer than three points, collinear points, or not finite
         return None
-    hidden = _spans_a_hole(coords, mesh.triangles)
-    if hidden.mean() > CROWDED:
+    masked = _spans_hole(coords, mesh.triangles)
+    if masked.mean() > MAX_MASKED_FRACTION:
         return None
-    mesh.set_mask(hidden)
+    mesh.set_mask(masked)
     return mesh
 
 
 def nearest_points(coords: Float[ndarray, "N 2"], pixels: int) -> Integer[ndarray, "P Q"]:
-    """The index of the point nearest to each pixel of the box around the points; −1 where none is near.
+    """Index of the nearest point for each pixel of the bounding box; −1 if no point is near.
 
-    Rows run along the second coordinate, upwards; the longer side has `pixels` of them.
+    Rows run upwards along the second coordinate; the longer side has `pixels` pixels.
     """
     low, size = coords.min(axis=0), np.ptp(coords, axis=0)
     counts = np.maximum(np.ceil(pixels * size / size.max()), 1).astype(int)
@@ -60,24 +60,26 @@ def nearest_points(coords: Float[ndarray, "N 2"], pixels: int) -> Integer[ndarra
     return np.where(distance <= spacing[index], index, -1)
 
 
-def _spans_a_hole(coords: Float[ndarray, "N 2"], triangles: Integer[ndarray, "T 3"]) -> Bool[ndarray, "T"]:
-    """Triangles whose longest edge is far above the usual length at one of their points."""
+def _spans_hole(coords: Float[ndarray, "N 2"], triangles: Integer[ndarray, "T 3"]) -> Bool[ndarray, "T"]:
+    """Triangles whose longest edge is much longer than the typical edge at one of their points."""
     ends = np.stack([triangles, np.roll(triangles, 1, axis=1)], axis=-1)
     length = np.linalg.norm(coords[ends[..., 0]] - coords[ends[..., 1]], axis=-1)
-    usual = _usual_edge(len(coords), ends.reshape(-1, 2), length.ravel())
-    return length.max(axis=1) > LONG * usual[triangles].min(axis=1)
+    typical = _typical_edge_length(len(coords), ends.reshape(-1, 2), length.ravel())
+    return length.max(axis=1) > MAX_EDGE_RATIO * typical[triangles].min(axis=1)
 
 
-def _usual_edge(
+def _typical_edge_length(
     points: int, ends: Integer[ndarray, "E 2"], length: Float[ndarray, "E"]
 ) -> Float[ndarray, "N"]:
-    """The median length of the edges at each point, or the third-shortest where that is less: at the rim of a
-    hole most may span it. Infinite at a point without any. All edges but the outermost come twice.
+    """Median length of the edges at each point, or the third-shortest if less; infinite without edges.
+
+    The third-shortest, since at the rim of a hole most edges may span it. All edges except those of the
+    boundary are listed twice.
     """
-    owner, twice = ends.T.ravel(), np.tile(length, 2)
-    order = np.lexsort((twice, owner))
-    count = np.bincount(owner, minlength=points)
+    point, lengths = ends.T.ravel(), np.tile(length, 2)
+    order = np.lexsort((lengths, point))
+    count = np.bincount(point, minlength=points)
     first = np.cumsum(count) - count
-    usual = np.full(points, np.inf)
-    usual[count > 0] = twice[order][(first + np.minimum(count // 2, 5))[count > 0]]
-    return usual
+    typical = np.full(points, np.inf)
+    typical[count > 0] = lengths[order][(first + np.minimum(count // 2, 5))[count > 0]]
+    return typical

@@ -1,4 +1,4 @@
-"""A field that marches in time: some frames beside each other, or all one after the other.
+"""Figures and animation frames of a field that is predicted over time.
 
 Axes: N points, X coordinates, T frames.
 """
@@ -18,77 +18,92 @@ from numpy import ndarray
 
 from linearno.viz.encode import Pixels, pixels
 from linearno.viz.fields import (
-    ERROR,
-    FIELD,
-    INPUT,
+    ERROR_COLORMAP,
+    FIELD_COLORMAP,
+    INPUT_COLORMAP,
     Coords,
     Grid,
     Limits,
     Values,
-    around,
+    apply_view,
+    color_limits,
     draw_field,
-    limits,
-    shape_of,
-    show_only,
+    panel_aspect,
+    view_around,
 )
-from linearno.viz.style import FONT, WIDTH, literal
+from linearno.viz.style import FONT, WIDTH, escape_mathtext
 
 Frames = Float[ndarray, "N T"]
-Places = Float[ndarray, "N T X"]
+Positions = Float[ndarray, "N T X"]
 
 FRAME_DPI = 100
-COLUMNS = 3  # panels side by side: three steps of a figure, three fields of a frame
-# inches
-LEFT, BETWEEN, RIGHT = 0.8, 0.1, 0.12  # around and between panels
-TITLES, TICKS, BAR = 0.3, 0.55, 0.6  # above panels, below those with numbers, for a colour bar
-LEAST, NEXT_BAR = 1.3, 0.7  # beside the known frame stand the colour bars: two, and how far apart they are
-LETTER = 0.082  # of the name of a row, which stands upright
+PANEL_COLUMNS = 3  # steps in `rollout_figure`, fields in `frame_figure`
+# Inches.
+MARGIN_LEFT, PANEL_GAP, MARGIN_RIGHT = 0.8, 0.1, 0.12
+TITLE_HEIGHT, TICKS_HEIGHT, COLORBAR_HEIGHT = 0.3, 0.55, 0.6
+TWO_COLORBARS_HEIGHT, COLORBAR_PITCH = 1.3, 0.7  # of the colour bars on the right of the input
+LETTER_WIDTH = 0.082  # of the rotated name of a row
 
 
 @dataclass(frozen=True)
 class RolloutCase:
-    """One rollout in physical units: the last known frame, and those that follow.
+    """Predicted frames of one sample in physical units, and the input that they are predicted from.
 
-    Or frames that are made from another field: then `known` is that, and has a label of its own. Points that
-    move are drawn where they are, each prediction where it says that they are.
+    The input is the last known frame of a rollout, or another field, which then has its own label.
+
+    Args:
+        coords: (N, X) coordinates of the points, unless they move.
+        known: (N,) values of the input.
+        truth: (N, T) true frames.
+        prediction: (N, T) predicted frames.
+        known_name: name of the input.
+        names: names of the T frames.
+        axis_labels: name and unit of each coordinate.
+        label: name and unit of the frames.
+        grid: (rows, columns) if the points are those of a grid in C order.
+        known_label: name and unit of an input that is not a frame; empty for a frame.
+        positions: (N, T, X) true positions of points that move.
+        predicted_positions: (N, T, X) their predicted positions.
     """
 
-    coords: Coords  # of points that stay
+    coords: Coords
     known: Values
     truth: Frames
     prediction: Frames
     known_name: str = ""
-    names: tuple[str, ...] = ()  # of the T frames
-    axis_labels: tuple[str, ...] = ("x", "y", "z")  # name and unit
-    label: str = ""  # name and unit of the field
+    names: tuple[str, ...] = ()
+    axis_labels: tuple[str, ...] = ("x", "y", "z")
+    label: str = ""
     grid: Grid = None
-    known_label: str = ""  # of a known field that is no frame
-    places: Places | None = None
-    predicted_places: Places | None = None
+    known_label: str = ""
+    positions: Positions | None = None
+    predicted_positions: Positions | None = None
 
-    def where(self, step: int, *, predicted: bool = False) -> Coords:
-        """The points at a step."""
-        places = self.predicted_places if predicted else self.places
-        return self.coords if places is None else places[:, step]
+    def coords_at(self, step: int, *, predicted: bool = False) -> Coords:
+        """Positions of the points at a step."""
+        positions = self.predicted_positions if predicted else self.positions
+        return self.coords if positions is None else positions[:, step]
 
     @property
-    def box(self) -> Coords:
-        """Points that fill as much room as those of all steps."""
-        if self.places is None:
+    def bounds(self) -> Coords:
+        """Points with the bounding box of all steps."""
+        if self.positions is None:
             return self.coords
-        return np.stack([self.places.min(axis=(0, 1)), self.places.max(axis=(0, 1))])
+        return np.stack([self.positions.min(axis=(0, 1)), self.positions.max(axis=(0, 1))])
 
     @property
     def steps(self) -> int:
+        """Number of predicted frames T."""
         return self.truth.shape[1]
 
     def name(self, step: int) -> str:
+        """Name of a frame."""
         return self.names[step] if self.names else f"frame {step + 1}"
 
 
 @dataclass(frozen=True)
 class _Field:
-    """Truth, prediction or error of all frames, on one scale."""
+    """Truth, prediction or error of all frames, with their colour scale."""
 
     name: str
     values: Frames
@@ -97,157 +112,164 @@ class _Field:
     predicted: bool = False
 
     @property
-    def beyond(self) -> str:
-        """The ends of its scale that it goes beyond, as a colour bar calls them."""
+    def colorbar_extend(self) -> str:
+        """`extend` of the colour bar: the ends of the scale that values exceed."""
         below, above = (self.values < self.scale[0]).any(), (self.values > self.scale[1]).any()
         return "both" if below and above else "min" if below else "max" if above else "neither"
 
 
 def rollout_figure(case: RolloutCase, *, title: str = "") -> Figure:
-    """The last known frame; below it truth, prediction and |error| of the first, middle and last step.
+    """The input, and below it truth, prediction and |error| of the first, middle and last step.
 
-    A row for each of the three; of panels that are too flat for their names a row for each step.
+    Rows are fields and columns are steps, or vice versa if panels are too flat for the names of fields.
     """
     steps = sorted({0, (case.steps - 1) // 2, case.steps - 1})
-    fields, (width, height) = _fields(case), _panel(case)
-    bars = LEAST + (NEXT_BAR if case.known_label else 0)
-    below = 3 * TITLES + max(height + TICKS, bars)  # where the steps begin
-    flat = height + BETWEEN < LETTER * max(len(field.name) for field in fields)
+    fields, (width, height) = _fields(case), _panel_size(case)
+    colorbars_height = TWO_COLORBARS_HEIGHT + (COLORBAR_PITCH if case.known_label else 0)
+    steps_top = 3 * TITLE_HEIGHT + max(height + TICKS_HEIGHT, colorbars_height)
+    flat = height + PANEL_GAP < LETTER_WIDTH * max(len(field.name) for field in fields)
     rows = [case.name(step) for step in steps] if flat else [field.name for field in fields]
-    pitch = max(height + BETWEEN, LETTER * max(map(len, rows)))
-    total = below + len(rows) * pitch
+    pitch = max(height + PANEL_GAP, LETTER_WIDTH * max(map(len, rows)))
+    total = steps_top + len(rows) * pitch
     sheet = _Sheet(Figure(figsize=(WIDTH, total), facecolor="white"), case)
-    sheet.figure.suptitle(literal(title), fontsize=FONT + 1, y=1 - 0.08 / total, va="top")
-    given = _given(case, fields[0])
-    known = sheet.draw(given, case.known, LEFT, 2 * TITLES)
-    known.set_title(literal(f"input: {case.known_name}"), fontsize=FONT - 1)
-    sheet.name_axes(known)
-    beside = LEFT + width + 0.5
-    sheet.colour_bar(fields[1], case.label, beside, 2 * TITLES, WIDTH - beside - 0.3)
-    sheet.colour_bar(fields[2], f"error: {case.label}", beside, 2 * TITLES + NEXT_BAR, WIDTH - beside - 0.3)
+    sheet.figure.suptitle(escape_mathtext(title), fontsize=FONT + 1, y=1 - 0.08 / total, va="top")
+    known_field = _known_field(case, fields[0])
+    known = sheet.draw(known_field, case.known, MARGIN_LEFT, 2 * TITLE_HEIGHT)
+    known.set_title(escape_mathtext(f"input: {case.known_name}"), fontsize=FONT - 1)
+    sheet.label_axes(known)
+    colorbars = [(fields[1], case.label), (fields[2], f"error: {case.label}")]
     if case.known_label:
-        sheet.colour_bar(given, case.known_label, beside, 2 * TITLES + 2 * NEXT_BAR, WIDTH - beside - 0.3)
+        colorbars.append((known_field, case.known_label))
+    colorbar_left = MARGIN_LEFT + width + 0.5
+    for i, (field, label) in enumerate(colorbars):
+        top = 2 * TITLE_HEIGHT + i * COLORBAR_PITCH
+        sheet.add_colorbar(field, label, colorbar_left, top, WIDTH - colorbar_left - 0.3)
     for (i, field), (j, step) in product(enumerate(fields), enumerate(steps)):
         row, column = (j, i) if flat else (i, j)
-        left, top = LEFT + column * (width + BETWEEN), below + row * pitch
+        left, top = MARGIN_LEFT + column * (width + PANEL_GAP), steps_top + row * pitch
         axes = sheet.draw(field, field.values[:, step], left, top, step)
-        sheet.strip(axes, "" if column else rows[row])
+        sheet.remove_ticks(axes, "" if column else rows[row])
         if row == 0:
-            axes.set_title(literal(field.name if flat else case.name(step)), fontsize=FONT - 1)
+            axes.set_title(escape_mathtext(field.name if flat else case.name(step)), fontsize=FONT - 1)
     return sheet.figure
 
 
 def frame_figure(case: RolloutCase, step: int) -> Figure:
-    """Truth, prediction and |error| of one step side by side, on the scales of the whole rollout."""
-    fields, (width, height) = _fields(case), _panel(case)
-    below = 2 * TITLES + height + TICKS
-    total = below + (0 if case.coords.shape[1] == 1 else BAR)
+    """Truth, prediction and |error| of one step in a row, with the colour scales of the whole rollout."""
+    fields, (width, height) = _fields(case), _panel_size(case)
+    panels_bottom = 2 * TITLE_HEIGHT + height + TICKS_HEIGHT
+    total = panels_bottom + (0 if case.coords.shape[1] == 1 else COLORBAR_HEIGHT)
     sheet = _Sheet(Figure(figsize=(WIDTH, total), facecolor="white"), case)
     heading = f"{case.name(step)}: step {step + 1} of {case.steps}"
-    sheet.figure.suptitle(literal(heading), fontsize=FONT, y=1 - 0.06 / total, va="top")
-    places = [LEFT + column * (width + BETWEEN) for column in range(COLUMNS)]
-    for field, left in zip(fields, places, strict=True):
-        axes = sheet.draw(field, field.values[:, step], left, 2 * TITLES, step)
+    sheet.figure.suptitle(escape_mathtext(heading), fontsize=FONT, y=1 - 0.06 / total, va="top")
+    lefts = [MARGIN_LEFT + column * (width + PANEL_GAP) for column in range(PANEL_COLUMNS)]
+    for field, left in zip(fields, lefts, strict=True):
+        axes = sheet.draw(field, field.values[:, step], left, 2 * TITLE_HEIGHT, step)
         limit = f" to {field.scale[1]:.2g}" if axes.lines and field is fields[2] else ""
         axes.set_title(f"{field.name}{limit}", fontsize=FONT - 1)
         if field is fields[0]:
-            sheet.name_axes(axes)
+            sheet.label_axes(axes)
         else:
-            sheet.strip(axes)
-    sheet.colour_bar(fields[1], case.label, places[0], below, 2 * width)
-    sheet.colour_bar(fields[2], "", places[2], below, width)
+            sheet.remove_ticks(axes)
+    sheet.add_colorbar(fields[1], case.label, lefts[0], panels_bottom, 2 * width)
+    sheet.add_colorbar(fields[2], "", lefts[2], panels_bottom, width)
     return sheet.figure
 
 
 def rollout_frames(case: RolloutCase, *, dpi: int = FRAME_DPI) -> Iterator[Pixels]:
-    """`frame_figure` of every step as pixels: the frames of an animation."""
+    """The pixels of `frame_figure` for every step, as frames of an animation."""
     return (pixels(frame_figure(case, step), dpi=dpi) for step in range(case.steps))
 
 
 @dataclass(frozen=True)
 class _Sheet:
-    """A figure on which panels are placed in inches, from its upper left corner."""
+    """A figure with panels positioned in inches from its upper left corner."""
 
     figure: Figure
     case: RolloutCase
 
     def draw(self, field: _Field, values: Values, left: float, top: float, step: int = 0) -> Any:
-        """A panel with one frame of a field, its points where they are at that step."""
-        coords = self.case.where(step, predicted=field.predicted)
+        """Add a panel with one frame of a field at the positions of that step."""
+        coords = self.case.coords_at(step, predicted=field.predicted)
         kind: dict[str, Any] = {"projection": "3d"} if coords.shape[1] > 2 else {}
-        axes = self.figure.add_axes(self._box(left, top, *_panel(self.case)), **kind)
-        moves = self.case.places is not None
-        draw_field(axes, coords, values, self.case.grid, field.scale, field.colors, within=moves)
-        if shape_of(self.case.box)[1]:
+        axes = self.figure.add_axes(self._axes_rectangle(left, top, *_panel_size(self.case)), **kind)
+        moves = self.case.positions is not None
+        draw_field(axes, coords, values, self.case.grid, field.scale, field.colors, within_outline=moves)
+        if panel_aspect(self.case.bounds)[1]:
             axes.set_aspect("equal")
         if moves:
-            show_only([axes], around(self.case.box[:, :2]))
+            apply_view([axes], view_around(self.case.bounds[:, :2]))
         axes.tick_params(labelsize=FONT - 3)
         return axes
 
-    def name_axes(self, axes: Any) -> None:
-        """Numbers and names at the axes of the panel that stands for all."""
+    def label_axes(self, axes: Any) -> None:
+        """Label the axes of the panel that has ticks."""
         axes.locator_params(nbins=3)
         if axes.name != "3d":
             across, up = (
                 (*self.case.axis_labels, self.case.label)[:2] if axes.lines else self.case.axis_labels[:2]
             )
-            axes.set_xlabel(literal(across), fontsize=FONT - 2)
-            axes.set_ylabel(literal(up), fontsize=FONT - 2)
+            axes.set_xlabel(escape_mathtext(across), fontsize=FONT - 2)
+            axes.set_ylabel(escape_mathtext(up), fontsize=FONT - 2)
 
-    def strip(self, axes: Any, name: str = "") -> None:
-        """No numbers at the axes, but for the values of a line at the left of its row, which has a name."""
+    def remove_ticks(self, axes: Any, name: str = "") -> None:
+        """Remove ticks, except of the values of a line in the first column, whose row has a name."""
         axes.set_xticks([])
         if not (axes.lines and name):
             axes.set_yticks([])
         if axes.name == "3d":
             axes.set_zticks([])
-            look: dict[str, Any] = {"rotation": 90, "va": "center", "fontsize": FONT - 1}
-            axes.text2D(-0.1, 0.5, literal(name), transform=axes.transAxes, **look)
+            style: dict[str, Any] = {"rotation": 90, "va": "center", "fontsize": FONT - 1}
+            axes.text2D(-0.1, 0.5, escape_mathtext(name), transform=axes.transAxes, **style)
         else:
-            axes.set_ylabel(literal(name), fontsize=FONT - 1)
+            axes.set_ylabel(escape_mathtext(name), fontsize=FONT - 1)
 
-    def colour_bar(self, field: _Field, label: str, left: float, top: float, width: float) -> None:
-        """A flat bar below its label; lines have none."""
+    def add_colorbar(self, field: _Field, label: str, left: float, top: float, width: float) -> None:
+        """Add a horizontal colour bar below its label; none in 1-D, where fields are lines."""
         if self.case.coords.shape[1] == 1:
             return
-        axes = self.figure.add_axes(self._box(left, top + 0.2, width, 0.12))
+        axes = self.figure.add_axes(self._axes_rectangle(left, top + 0.2, width, 0.12))
         shown = ScalarMappable(Normalize(*field.scale), field.colors)
-        bar = self.figure.colorbar(shown, cax=axes, orientation="horizontal", extend=field.beyond)
-        axes.set_title(literal(label), fontsize=FONT - 2, loc="left", pad=4)
+        bar = self.figure.colorbar(shown, cax=axes, orientation="horizontal", extend=field.colorbar_extend)
+        axes.set_title(escape_mathtext(label), fontsize=FONT - 2, loc="left", pad=4)
         bar.locator = MaxNLocator(4)
         axes.ticklabel_format(axis="x", scilimits=(-2, 3))
         axes.tick_params(labelsize=FONT - 3)
         axes.xaxis.get_offset_text().set_fontsize(FONT - 3)
 
-    def _box(self, left: float, top: float, width: float, height: float) -> tuple[float, float, float, float]:
-        across, down = self.figure.get_size_inches()
-        return left / across, 1 - (top + height) / down, width / across, height / down
+    def _axes_rectangle(
+        self, left: float, top: float, width: float, height: float
+    ) -> tuple[float, float, float, float]:
+        """The axes rectangle in figure coordinates, from inches."""
+        total_width, total_height = self.figure.get_size_inches()
+        bottom = 1 - (top + height) / total_height
+        return left / total_width, bottom, width / total_width, height / total_height
 
 
-def _panel(case: RolloutCase) -> tuple[float, float]:
-    """Width and height of a panel."""
-    width = (WIDTH - LEFT - RIGHT - BETWEEN * (COLUMNS - 1)) / COLUMNS
-    return width, width * shape_of(case.box)[0]
+def _panel_size(case: RolloutCase) -> tuple[float, float]:
+    """Width and height of a panel in inches."""
+    width = (WIDTH - MARGIN_LEFT - MARGIN_RIGHT - PANEL_GAP * (PANEL_COLUMNS - 1)) / PANEL_COLUMNS
+    return width, width * panel_aspect(case.bounds)[0]
 
 
-def _given(case: RolloutCase, frames: _Field) -> _Field:
-    """How the known field is drawn: as the frames are, or on a scale of its own."""
+def _known_field(case: RolloutCase, frames: _Field) -> _Field:
+    """Style of the input: that of the frames, or a separate colour scale for another field."""
     if not case.known_label:
         return frames
-    return _Field("input", case.known[:, None], limits(case.known), INPUT)
+    return _Field("input", case.known[:, None], color_limits(case.known), INPUT_COLORMAP)
 
 
 def _fields(case: RolloutCase) -> tuple[_Field, _Field, _Field]:
-    """Truth and prediction on the scale of the truth: a prediction that runs away must not hide it.
+    """Truth, prediction and error; truth and prediction have the colour scale of the truth.
 
-    The error reaches from zero to its largest, or to the whole range of the truth if that is less.
+    A prediction that diverges then does not hide the truth. The scale of the error ends at its largest value,
+    or at the range of the truth if that is less.
     """
     shown = case.truth if case.known_label else np.column_stack([case.known, case.truth])
-    scale, error = limits(shown.ravel()), np.abs(case.prediction - case.truth)
-    largest = min(limits(error.ravel())[1], scale[1] - scale[0])
+    scale, error = color_limits(shown.ravel()), np.abs(case.prediction - case.truth)
+    largest = min(color_limits(error.ravel())[1], scale[1] - scale[0])
     return (
-        _Field("truth", case.truth, scale, FIELD),
-        _Field("prediction", case.prediction, scale, FIELD, predicted=True),
-        _Field("absolute error", error, (0.0, largest), ERROR),
+        _Field("truth", case.truth, scale, FIELD_COLORMAP),
+        _Field("prediction", case.prediction, scale, FIELD_COLORMAP, predicted=True),
+        _Field("absolute error", error, (0.0, largest), ERROR_COLORMAP),
     )

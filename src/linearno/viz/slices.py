@@ -1,4 +1,4 @@
-"""What the heads of a model attend to. Axes: L layers, H heads, N points, X coordinates, M slices."""
+"""Figures of slice attention. Axes: L layers, H heads, N points, X coordinates, M slices."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,20 +12,29 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from numpy import ndarray
 
-from linearno.viz.fields import FIELD, Grid, View, shape_of, show_only
+from linearno.viz.fields import FIELD_COLORMAP, Grid, View, apply_view, panel_aspect
 from linearno.viz.mesh import corners, is_straight, nearest_points
-from linearno.viz.style import FONT, WIDTH, dress, legend_below, literal, new_figure, run_color, whole_numbers
+from linearno.viz.style import (
+    FONT,
+    WIDTH,
+    escape_mathtext,
+    format_axes,
+    integer_ticks,
+    legend_below,
+    new_figure,
+    run_color,
+)
 
 Coords = Float[ndarray, "N X"]
 
-_STRONG_THEN_LIGHT = [*range(0, 14, 2), 16, 18, *range(1, 14, 2), 17, 19]  # tab20 without its two greys
-PIXELS = 160  # across a panel of scattered points
-CATEGORIES = ListedColormap([*(mpl.colormaps["tab20"](i) for i in _STRONG_THEN_LIGHT), "#c4c4c4"])
+_DARK_THEN_LIGHT = [*range(0, 14, 2), 16, 18, *range(1, 14, 2), 17, 19]  # indices in tab20, without greys
+IMAGE_PIXELS = 160  # along the longer side of a panel of scattered points
+CATEGORIES = ListedColormap([*(mpl.colormaps["tab20"](i) for i in _DARK_THEN_LIGHT), "#c4c4c4"])
 
 
 @dataclass(frozen=True)
 class RankSet:
-    """One run's rank of the attention kernel φψᵀ in each head, and M, which bounds it."""
+    """Rank of the attention kernel φψᵀ in each head of a run, and its upper bound M (`slices`)."""
 
     name: str
     color: int
@@ -36,22 +45,24 @@ class RankSet:
 def dominant_slices_figure(
     coords: Coords, dominant: Integer[ndarray, "L H N"], *, grid: Grid = None, view: View = None
 ) -> Figure:
-    """Layers by heads: each point in the colour of the slice with the largest weight there.
+    """Map of the slice with the largest weight at each point, in a panel for each layer and head.
 
-    Within a panel the slices that win at most points get a colour each, the others share grey.
+    In each panel, the most frequent slices get one colour each, the others share grey.
     """
-    return _small_multiples(coords, np.apply_along_axis(_by_size, -1, dominant), grid, view, _categories)
+    return _small_multiples(
+        coords, np.apply_along_axis(_relabel_by_count, -1, dominant), grid, view, _category_style
+    )
 
 
 def slice_weights_figure(
     coords: Coords, weights: Float[ndarray, "L H N"], *, grid: Grid = None, view: View = None
 ) -> Figure:
-    """Layers by heads: the weight of one slice at each point, from zero to the panel's largest."""
-    return _small_multiples(coords, weights, grid, view, _from_zero)
+    """Map of the weight of one slice at each point, in a panel for each layer and head."""
+    return _small_multiples(coords, weights, grid, view, _zero_based_style)
 
 
 def rank_figure(runs: Sequence[RankSet]) -> Figure:
-    """Rank against layer: a dot for each head, a line for their mean, dashes for the bound M."""
+    """Rank against layer: a dot for each head, a line for their mean, a dashed line for the bound M."""
     figure = new_figure(4.2)
     axes = figure.subplots()
     for run in runs:
@@ -59,87 +70,93 @@ def rank_figure(runs: Sequence[RankSet]) -> Figure:
         heads = run.rank.shape[1]
         axes.scatter(np.repeat(layers, heads), run.rank.ravel(), s=14, color=color, alpha=0.4)
         axes.plot(
-            layers, run.rank.mean(axis=1), "-o", color=color, label=literal(f"{run.name}: mean of heads")
+            layers,
+            run.rank.mean(axis=1),
+            "-o",
+            color=color,
+            label=escape_mathtext(f"{run.name}: mean of heads"),
         )
     for slices in sorted({run.slices for run in runs}):
         axes.axhline(slices, color="#666666", linestyle="--", label=f"upper bound M = {slices}")
-    dress(axes, x="layer", y="rank of the attention kernel", grid=True)
+    format_axes(axes, x="layer", y="rank of the attention kernel", grid=True)
     axes.set_ylim(0, 1.08 * max(run.slices for run in runs))
-    whole_numbers(axes.xaxis)
+    integer_ticks(axes.xaxis)
     legend_below(figure, axes)
     return figure
 
 
-def _by_size(dominant: Integer[ndarray, "N"]) -> Integer[ndarray, "N"]:
-    """Slices renumbered within a panel, the one that wins at most points first; the tail shares a number."""
-    _, place, count = np.unique(dominant, return_inverse=True, return_counts=True)
+def _relabel_by_count(dominant: Integer[ndarray, "N"]) -> Integer[ndarray, "N"]:
+    """Renumber the slices of a panel by decreasing frequency; the least frequent share the last number."""
+    _, inverse, count = np.unique(dominant, return_inverse=True, return_counts=True)
     rank = np.empty(len(count), dtype=int)
     rank[np.argsort(-count, kind="stable")] = np.arange(len(count))
-    return np.minimum(rank[place], CATEGORIES.N - 1)
+    return np.minimum(rank[inverse], CATEGORIES.N - 1)
 
 
-def _categories(values: ndarray) -> dict[str, Any]:
+def _category_style(values: ndarray) -> dict[str, Any]:
     return {"cmap": CATEGORIES, "vmin": -0.5, "vmax": CATEGORIES.N - 0.5}
 
 
-def _from_zero(values: ndarray) -> dict[str, Any]:
-    return {"cmap": FIELD, "vmin": 0, "vmax": float(values.max()) or 1.0}
+def _zero_based_style(values: ndarray) -> dict[str, Any]:
+    return {"cmap": FIELD_COLORMAP, "vmin": 0, "vmax": float(values.max()) or 1.0}
 
 
 def _small_multiples(
-    coords: Coords, values: ndarray, grid: Grid, view: View, look: Callable[[ndarray], dict[str, Any]]
+    coords: Coords, values: ndarray, grid: Grid, view: View, style: Callable[[ndarray], dict[str, Any]]
 ) -> Figure:
-    """A bare panel for each layer (row) and head (column), placed by hand: layout engines are slow here."""
+    """A panel for each layer (row) and head (column), at computed positions: layout engines are slow here."""
     layers, heads, _ = values.shape
-    plane = _plane(coords)
-    draw = _painter(plane, grid if coords.shape[1] == 2 else None)
-    ratio, equal = shape_of(plane, view)
+    plane = _project_to_plane(coords)
+    draw = _panel_painter(plane, grid if coords.shape[1] == 2 else None)
+    ratio, equal = panel_aspect(plane, view)
     width = max(WIDTH, heads + 0.6)
-    font = FONT * width / WIDTH  # a wider figure is shown smaller
+    font = FONT * width / WIDTH  # a wider figure is scaled down on the page
     left, top = 2.4 * font / 72, 2 * font / 72
     row = (width - left) / heads * ratio
     height = layers * row + top
-    low = row < 4 * font / 72  # no room for a word on its side
+    is_low = row < 4 * font / 72  # too low for rotated text
     figure = Figure(figsize=(width, height), facecolor="white")
     place = {"left": left / width, "right": 0.995, "bottom": 0.005, "top": 1 - top / height}
     gaps = {"wspace": 0.06, "hspace": 0.06}
     panels = figure.subplots(layers, heads, squeeze=False, gridspec_kw={**place, **gaps})
     for (layer, head), axes in np.ndenumerate(panels):
-        draw(axes, values[layer, head], look(values[layer, head]))
+        draw(axes, values[layer, head], style(values[layer, head]))
         axes.set(xticks=[], yticks=[], aspect="equal" if equal else "auto")
         if layer == 0:
             axes.set_title(f"head {head + 1}", fontsize=font)
         if head == 0:
-            words, turn = (f"{layer + 1}", "horizontal") if low else (f"layer {layer + 1}", "vertical")
-            axes.set_ylabel(words, fontsize=font, rotation=turn, ha="right" if low else "center")
-    show_only(list(panels.flat), view)
+            label, rotation = (f"{layer + 1}", "horizontal") if is_low else (f"layer {layer + 1}", "vertical")
+            axes.set_ylabel(label, fontsize=font, rotation=rotation, ha="right" if is_low else "center")
+    apply_view(list(panels.flat), view)
     return figure
 
 
-def _painter(plane: Float[ndarray, "N 2"], grid: Grid) -> Callable[[Axes, ndarray, dict[str, Any]], None]:
-    """What draws a field in a panel: cells of a grid, or of the points nearest to each pixel.
+def _panel_painter(
+    plane: Float[ndarray, "N 2"], grid: Grid
+) -> Callable[[Axes, ndarray, dict[str, Any]], None]:
+    """A function that draws a field in a panel, as cells of a grid or as the nearest point of each pixel.
 
-    Never triangles: they would mix categories. The geometry is worked out once for all panels. The points of
-    a curved grid lie on its outline, as on a wing, and nothing is drawn beyond it.
+    There is no interpolation, which would mix categories. The geometry is computed once for all panels. On a
+    curved grid nothing is drawn beyond its outline, such as inside an airfoil.
     """
     if grid is not None and len(grid) == 2:
         nodes = [axis.reshape(grid) for axis in plane.T]
-        x, y = (corners(axis, within=not is_straight(*nodes)) for axis in nodes)
+        x, y = (corners(axis, within_outline=not is_straight(*nodes)) for axis in nodes)
 
-        def cells(axes: Axes, field: ndarray, look: dict[str, Any]) -> None:
-            axes.pcolormesh(x, y, field.reshape(grid), **look)
+        def cells(axes: Axes, field: ndarray, style: dict[str, Any]) -> None:
+            axes.pcolormesh(x, y, field.reshape(grid), **style)
 
         return cells
-    index = nearest_points(plane, PIXELS)
+    index = nearest_points(plane, IMAGE_PIXELS)
 
-    def pixels(axes: Axes, field: ndarray, look: dict[str, Any]) -> None:
-        axes.imshow(np.ma.masked_array(field[index], index < 0), origin="lower", **look)
+    def pixels(axes: Axes, field: ndarray, style: dict[str, Any]) -> None:
+        axes.imshow(np.ma.masked_array(field[index], index < 0), origin="lower", **style)
 
     return pixels
 
 
-def _plane(coords: Coords) -> Float[ndarray, "N 2"]:
-    """The two widest coordinates; one coordinate alone becomes a strip."""
+def _project_to_plane(coords: Coords) -> Float[ndarray, "N 2"]:
+    """The two coordinates with the largest extent; 1-D points become a line at zero height."""
     if coords.shape[1] == 1:
         return np.column_stack([coords[:, 0], np.zeros_like(coords[:, 0])])
     widest = np.sort(np.argsort(-np.ptp(coords, axis=0), kind="stable")[:2])

@@ -1,6 +1,6 @@
-"""How figures look: readable where they are 390 px wide, one colour for each run.
+"""Style of figures: readable at a width of 390 px, one colour for each run.
 
-Figures are made as objects, never through pyplot: nothing global is changed and nothing has to be closed.
+Figures are created without pyplot, so there is no global state and nothing to close.
 """
 
 from matplotlib.axes import Axes
@@ -14,7 +14,7 @@ RUN_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", 
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """An empty figure of this many inches that keeps its labels apart."""
+    """An empty figure of this size in inches, with constrained layout."""
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
@@ -23,22 +23,22 @@ def run_color(index: int) -> str:
     return RUN_COLORS[index % len(RUN_COLORS)]
 
 
-def literal(text: str) -> str:
-    """`text` as matplotlib shows it letter by letter: no mathematics, not left out of a legend."""
+def escape_mathtext(text: str) -> str:
+    """Escape `text` for matplotlib: `$` starts no mathtext, a leading `_` does not hide a legend entry."""
     plain = text.replace("$", r"\$")
     return f" {plain}" if plain.startswith("_") else plain
 
 
-def quantity(name: str, unit: str) -> str:
-    """A label that says what and in which unit."""
+def label_with_unit(name: str, unit: str) -> str:
+    """A label of the form `name (unit)`."""
     return f"{name} ({unit})"
 
 
-def dress(axes: Axes, *, title: str = "", x: str = "", y: str = "", grid: bool = False) -> None:
-    """Title, labels and font sizes of one panel."""
-    axes.set_title(literal(title), fontsize=FONT)
-    axes.set_xlabel(literal(x), fontsize=FONT)
-    axes.set_ylabel(literal(y), fontsize=FONT)
+def format_axes(axes: Axes, *, title: str = "", x: str = "", y: str = "", grid: bool = False) -> None:
+    """Set title, labels, font sizes and grid lines of a panel."""
+    axes.set_title(escape_mathtext(title), fontsize=FONT)
+    axes.set_xlabel(escape_mathtext(x), fontsize=FONT)
+    axes.set_ylabel(escape_mathtext(y), fontsize=FONT)
     axes.tick_params(labelsize=FONT - 1)
     for axis in (axes.xaxis, axes.yaxis):
         axis.get_offset_text().set_fontsize(FONT - 1)
@@ -49,7 +49,7 @@ def dress(axes: Axes, *, title: str = "", x: str = "", y: str = "", grid: bool =
 
 
 def legend_below(figure: Figure, axes: Axes) -> None:
-    """A legend under the panels, where it hides nothing."""
+    """Add a legend below the panels."""
     handles, labels = axes.get_legend_handles_labels()
     columns = 2 if max(map(len, labels), default=0) < 26 else 1
     if labels:
@@ -59,12 +59,12 @@ def legend_below(figure: Figure, axes: Axes) -> None:
 
 
 def plain_log_ticks(axis: Axis) -> None:
-    """1, 2 and 5 of each decade of a log axis, written out."""
+    """Label a log axis at 1, 2 and 5 of each decade, without exponents."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
 
 
-def whole_numbers(axis: Axis) -> None:
-    """Ticks at whole numbers only, for counts."""
+def integer_ticks(axis: Axis) -> None:
+    """Restrict ticks to integers."""
     axis.set_major_locator(MaxNLocator(integer=True))
