@@ -19,7 +19,7 @@ from linearno.models import MODELS, build_model
 from linearno.models import model as register
 from linearno.models.pod_gp import JITTER, PodGP
 from linearno.recipes import RECIPES
-from linearno.run_config import changed
+from linearno.run_config import apply_changes
 from linearno.run_folder import extend_run
 from linearno.training import Rollout
 
@@ -319,7 +319,7 @@ def test_a_recipe_runs_is_reported_and_predicts_with_deviations(tmp_path):
     made = invoke(app, ["data", "generate", "darcy", *sizes, "--out", str(data)])
     assert made.exit_code == 0, made.output
     changes = [f"data.root={data}", "data.train=12", "data.test=4", "data.stride=1"]
-    config = changed(RECIPES["darcy/pod-gp"](), [*changes, "data.source=generated"])
+    config = apply_changes(RECIPES["darcy/pod-gp"](), [*changes, "data.source=generated"])
     for _ in range(2):  # a repeated run is fitted again
         metrics = run(config, folder, torch.device("cpu"))
         assert metrics["protocol"] == "fitted in closed form"
@@ -340,7 +340,7 @@ def test_a_recipe_runs_is_reported_and_predicts_with_deviations(tmp_path):
     assert (written["sol_std"] > 0).all()
     assert written["sol_std"].shape == (2, 15, 15)
     with pytest.raises(UserError, match="leave it out"):
-        run(changed(config, ["init_from=somewhere"]), tmp_path / "other", torch.device("cpu"))
+        run(apply_changes(config, ["init_from=somewhere"]), tmp_path / "other", torch.device("cpu"))
 
 
 @pytest.mark.slow
@@ -351,7 +351,7 @@ def test_pipe_flow_of_a_hundred_samples(tmp_path):
     made = CliRunner().invoke(app, ["data", "generate", "pipe", *sizes, "--out", str(data)])
     assert made.exit_code == 0, made.output
     changes = [f"data.root={data}", "data.train=100", "data.test=20", "data.source=generated"]
-    metrics = run(changed(RECIPES["pipe/pod-gp"](), changes), folder, torch.device("cpu"))
+    metrics = run(apply_changes(RECIPES["pipe/pod-gp"](), changes), folder, torch.device("cpu"))
     assert metrics["relative_l2"]["mean"] < 0.05
     assert metrics["mean_field"]["relative_l2"] > 0.1
     assert json.loads((folder / "model.json").read_text())["model"]["name"] == "pod-gp"

@@ -11,7 +11,7 @@ from linearno.report.run_folder import Run, read_run
 from linearno.viz import dominant_slices_figure, png_bytes, rank_figure
 from linearno.viz.fields import field_figure
 from linearno.viz.slices import RankSet
-from linearno.viz.style import FONT, format_axes, legend_below, escape_mathtext, new_figure, run_color
+from linearno.viz.style import FONT, escape_mathtext, format_axes, legend_below, new_figure, run_color
 
 __all__ = ["error_map_figures", "lines_figure", "png_bytes", "radar_figure", "ranks_figure", "slice_figures"]
 
