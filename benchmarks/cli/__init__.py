@@ -16,8 +16,6 @@ VERBS = {
         "train": Verb("cli.bench:train", "Train a recipe and record its test error"),
         "precision": Verb("precision:precision", "Compare the errors of two precisions"),
         "forging-errors": Verb("forging_errors:forging_errors", "Split the error on Plasticity"),
-        "efficiency": Verb("cli.reproduce:efficiency", "Count parameters and FLOPs"),
-        "theorem1": Verb("cli.reproduce:theorem1", "Measure the rate of Theorem 1"),
     },
     "Solvers": {
         "generation": Verb("generation:generation", "Time the generation of a set"),

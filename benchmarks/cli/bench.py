@@ -11,8 +11,6 @@ import typer
 
 from benchmarks.attention import SHAPES, bench_attention
 from benchmarks.cli.shared import OutOption, SetOption, keep_record
-from benchmarks.efficiency import build
-from benchmarks.published import BENCHMARKS, EXTRA_SHAPES, model_config
 from benchmarks.step import StepCase, bench_step
 from benchmarks.times_table import times_table
 from benchmarks.timing import TimingSettings, measure_ceilings
@@ -24,6 +22,8 @@ from linearno.core.errors import UserError
 from linearno.data import FieldSpec
 from linearno.metrics.cost import flops
 from linearno.recipes import RECIPES
+from linearno.reproduce.cost_table import build
+from linearno.reproduce.paper_settings import BENCHMARKS, EXTRA_SHAPES, model_config
 from linearno.reproduce.records import Record
 from linearno.reproduce.run_records import record_of_run
 from linearno.training import Rollout, Task, TrainingConfig

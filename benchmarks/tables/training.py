@@ -108,7 +108,7 @@ def gallery_table(runs: Records) -> str:
 @table(
     "theorem1",
     "reproduce/theorem1",
-    command="python -m benchmarks theorem1 --json results/reproduce/theorem1.json",
+    command="linearno reproduce theorem1 --records results",
 )
 def theorem_line(found: Records) -> str:
     sizes = found[""].details["sizes"]

@@ -97,25 +97,3 @@ def test_bench_train_leaves_a_run_and_a_record(darcy_folder, tmp_path):
 def test_tf32_on_a_cpu_is_refused_measurement():
     options = ("--shape", "ns", "--precision", "tf32", "--device", "cpu")
     assert "tf32 needs CUDA" in refused_measurement("attention", *options)
-
-
-def test_efficiency_is_printed_and_written(tmp_path):
-    code, output = measure("efficiency", "--json", tmp_path / "e.json")
-    assert code == 0
-    assert next(line for line in output.splitlines() if "✗" in line).startswith("ns ")
-    table = json.loads((tmp_path / "e.json").read_text())
-    assert table["darcy"]["linearno"].keys() == {"params", "macs_paper_convention", "flops"}
-    assert len(table) == 6
-    assert table["ns"]["transolver"]["params"] == 11_232_321
-
-
-def test_theorem1_leaves_a_picture(tmp_path):
-    code, output = measure("theorem1", "-o", tmp_path / "t.png", "--json", tmp_path / "t.json")
-    assert code == 0, output
-    assert (tmp_path / "t.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert abs(read_record(tmp_path / "t.json").value + 0.5) < 0.04
-
-
-def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    assert "cannot write" in refused_measurement("efficiency", "--json", tmp_path / "file" / "e.json")

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.figures import convergence_figure
+from linearno.reproduce.figures import convergence_figure
 
 
 def test_the_fitted_line_has_the_slope_and_passes_through_the_points():

@@ -9,7 +9,7 @@ from linearno.core.errors import UserError
 from linearno.reproduce import published
 from linearno.reproduce.execute import OutOfTime, execute_all, run_folder
 from linearno.reproduce.items import ITEMS, Selection, cells_of, shortened
-from linearno.reproduce.pages import cell_text, fill, markdown
+from linearno.reproduce.pages import cell_text, fill, item_page, markdown
 from linearno.reproduce.plan import Planned, look_up, pending, stored_records
 from linearno.run_config import recipe
 from tests.commands import linearno, refused
@@ -87,7 +87,7 @@ def test_data_sets_come_one_after_another_and_a_run_fills_cells_of_several_table
 
 def test_a_finished_table_is_not_run_again(finished):
     assert pending(cells_of("table4", SMALL), SMALL, stored_records(finished / "records")) == []
-    page = markdown(fill(ITEMS["table4"], SMALL, stored_records(finished / "records")), [])
+    page = markdown(item_page(fill(ITEMS["table4"], SMALL, stored_records(finished / "records")), {}))
     assert "4 of 4 cells filled; 2 epochs" in page
     assert "6 training and 3 test samples" in page
     assert "model.tied=True" in page
@@ -112,7 +112,7 @@ def test_a_record_of_another_protocol_is_named_and_not_shown(finished):
     filled = fill(ITEMS["table4"], other, stored_records(finished / "records"))
     assert filled.counts() == (0, 4)
     assert "training.lr" in filled.misfits[0]
-    assert "record of another protocol" in markdown(filled, [])
+    assert "record of another protocol" in markdown(item_page(filled, {}))
     same = Selection(
         benchmarks=("elasticity",), epochs=2, samples=(6, 3), changes=(*TINY, "training.eval_batch=3")
     )

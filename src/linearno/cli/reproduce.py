@@ -12,26 +12,28 @@ from linearno.cli.train import exit_on_interrupt
 from linearno.core.atomic_io import folder_lock, writable_folder
 from linearno.core.device import device_name, resolve_device
 from linearno.core.durations import format_duration
-from linearno.core.errors import UserError
+from linearno.core.errors import UserError, look_up
 from linearno.data import DATASETS
 from linearno.models import MODELS
 from linearno.reproduce import published
 from linearno.reproduce.cluster import connect, execute_distributed
+from linearno.reproduce.computed import COMPUTED, compute_item
 from linearno.reproduce.execute import OnEpoch, OutOfTime, execute_all
 from linearno.reproduce.items import ITEMS, Selection, cells_of
-from linearno.reproduce.pages import Filled, fill, item_figures, suffices, write_pages
+from linearno.reproduce.pages import Filled, fill, item_figures, item_page, suffices, write_page
 from linearno.reproduce.plan import Planned, minutes_of, pending, stored_records
 from linearno.reproduce.records import Record
 from linearno.run_config import RunConfig
 from linearno.training import EpochRecord
 
 SMALL_SET = (100, 20)  # training and test samples on a CPU, unless --full
+BUSY = "another process reproduces in {root}; choose another --out"
 
 
 def reproduce(
     item: Annotated[
         str | None,
-        typer.Argument(help="table or figure; none: list them", autocompletion=lambda: list(ITEMS)),
+        typer.Argument(help="table or figure; none: list them", autocompletion=lambda: [*ITEMS, *COMPUTED]),
     ] = None,
     list_: Annotated[
         bool, typer.Option("--list", help="list the items and how much of each is done")
@@ -88,12 +90,18 @@ def reproduce(
     with user_errors(), exit_on_interrupt():
         folder = records or out / "records"
         numbers = tuple(range(seeds))
-        if item is not None:
-            ITEMS[item]  # an error with near misses
+        if item is not None and item not in COMPUTED:
+            look_up("item of the paper", item, {name: name for name in (*ITEMS, *COMPUTED)})
         if item is None or list_:
             console.print(
                 _overview(folder, out, Selection(epochs=epochs, seeds=numbers), device), soft_wrap=True
             )
+            return
+        if item in COMPUTED:
+            _require_no_choice(models, benchmarks, epochs, seeds, samples, set_)
+            with folder_lock(writable_folder(out), busy=BUSY):
+                console.print(compute_item(item, out, folder).page.text, soft_wrap=True)
+            console.print(f"page: {out / f'{item}.html'}", soft_wrap=True)
             return
         small = _samples(samples, full, device)
         _require_one_way(jobs, scheduler, minutes)
@@ -109,8 +117,7 @@ def reproduce(
         stored = stored_records(folder)
         planned = pending(cells, selection, stored, suffices(ITEMS[item], out))
         console.print(_plan_text(planned, stored, device), soft_wrap=True)
-        busy = "another process reproduces in {root}; choose another --out"
-        with folder_lock(writable_folder(out), busy=busy):
+        with folder_lock(writable_folder(out), busy=BUSY):
             work = Work(item, selection, planned, out, folder, device, small is not None)
             work.write()
             failed = {} if dry_run or not planned else work.run(minutes, jobs, scheduler)
@@ -138,7 +145,7 @@ class Work:
     def write(self) -> Filled:
         """Write the pages and figures as far as there are records."""
         filled = fill(ITEMS[self.item], self.selection, stored_records(self.records))
-        write_pages(filled, self.out, item_figures(filled, self.out))
+        write_page(self.out, self.item, item_page(filled, item_figures(filled, self.out)))
         return filled
 
     def run(self, minutes: float | None, jobs: int, scheduler: str | None) -> dict[str, str]:
@@ -165,6 +172,11 @@ def _samples(samples: tuple[int, int] | None, full: bool, device: str) -> tuple[
         raise UserError("--samples and --full exclude each other: leave one out")
     on_cpu = resolve_device(device).type == "cpu"
     return samples or (SMALL_SET if on_cpu and not full else None)
+
+
+def _require_no_choice(*options: object) -> None:
+    if any(option not in (None, 1, []) for option in options):
+        raise UserError("this item is computed without training: leave models, benchmarks, epochs, seeds out")
 
 
 def _require_one_way(jobs: int, scheduler: str | None, minutes: float | None) -> None:
@@ -202,6 +214,9 @@ def _overview(folder: Path, out: Path, selection: Selection, device: str) -> str
             filter(None, (f"{done} of {whole} cells filled" if whole else "no cell can run", left))
         )
         lines += [f"{name}: {state}", f"    {ITEMS[name].title}; needs {ITEMS[name].needs}"]
+    for name in COMPUTED:
+        state = "computed" if f"reproduce/{name}" in records else "takes seconds"
+        lines += [f"{name}: {state}", f"    {COMPUTED[name].title}; needs no data"]
     return "\n".join(lines)
 
 

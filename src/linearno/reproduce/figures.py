@@ -2,18 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
+from math import ceil
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from linearno.report.run_folder import Run, read_run
-from linearno.viz import dominant_slices_figure, png_bytes, rank_figure
+from linearno.viz import dominant_slices_figure, rank_figure
 from linearno.viz.fields import field_figure
 from linearno.viz.slices import RankSet
-from linearno.viz.style import FONT, escape_mathtext, format_axes, legend_below, new_figure, run_color
-
-__all__ = ["error_map_figures", "lines_figure", "png_bytes", "radar_figure", "ranks_figure", "slice_figures"]
+from linearno.viz.style import (
+    FONT,
+    RUN_COLORS,
+    escape_mathtext,
+    format_axes,
+    legend_below,
+    new_figure,
+    plain_log_ticks,
+    run_color,
+)
 
 Series = Mapping[str, Mapping[str, float]]  # name → place → value
 
@@ -126,3 +135,49 @@ def complete_series(series: Mapping[str, Sequence[tuple[str, float | None]]]) ->
     """Only the values that there are."""
     found = {name: {p: v for p, v in values if v is not None} for name, values in series.items()}
     return {name: values for name, values in found.items() if values}
+
+
+def convergence_figure(
+    sizes: Sequence[int],
+    errors: Sequence[float],
+    *,
+    slope: float,
+    spread: Sequence[tuple[float, float]] | None = None,
+    error_label: str = "relative L2 error (dimensionless)",
+) -> Figure:
+    """Error against N on two log axes, with the fitted N^slope and the N^(−1/2) of Theorem 1.
+
+    Hu et al. (2026), Theorem 1: attention over N random points is a Monte Carlo estimate of an integral
+    over the domain.
+
+    Args:
+        sizes: numbers of points N.
+        errors: error at each size.
+        slope: fitted exponent.
+        spread: lower and upper end of the error bar at each size.
+        error_label: label of the error axis.
+    """
+    figure = new_figure(4.4)
+    axes = figure.subplots()
+    color = RUN_COLORS[0]
+    if spread is None:
+        axes.plot(sizes, errors, "o", color=color, label="measured")
+    else:
+        bars = np.abs(np.transpose(spread) - np.asarray(errors))
+        axes.errorbar(sizes, errors, bars, fmt="o", color=color, capsize=4, label="measured")
+    axes.plot(sizes, _power(sizes, errors, slope), color=color, label=f"fit: $N^{{{slope:.2f}}}$")
+    axes.plot(sizes, _power(sizes, errors, -0.5), "--", color="#666666", label="theory: $N^{-1/2}$")
+    axes.set(xscale="log", yscale="log")
+    ticks = sizes[:: ceil(len(sizes) / 9)]
+    axes.set_xticks(ticks, [str(size) for size in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    plain_log_ticks(axes.yaxis)
+    format_axes(axes, x="number of points N", y=error_label, grid=True)
+    legend_below(figure, axes)
+    return figure
+
+
+def _power(sizes: Sequence[int], errors: Sequence[float], slope: float) -> np.ndarray:
+    """c N^slope through the mean of the logarithms of sizes and errors."""
+    log_n = np.log(sizes)
+    return np.exp(np.log(errors).mean() + slope * (log_n - log_n.mean()))

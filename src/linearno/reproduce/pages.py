@@ -1,7 +1,7 @@
 """A table of the paper with our numbers beside the printed ones, as Markdown and HTML, and its figure."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 
 from linearno.core.atomic_io import write_bytes, write_text
 from linearno.report.formatting import capitalise
-from linearno.report.html import Markup, tag
-from linearno.report.html import table as html_table
+from linearno.report.html import Markup, table, tag
 from linearno.report.page import document
 from linearno.reproduce import figures
 from linearno.reproduce.execute import run_folder
@@ -146,17 +145,80 @@ def caption(filled: Filled) -> str:
     return facts + small + changes + spread
 
 
-def write_pages(filled: Filled, folder: Path, drawn: Mapping[str, Figure]) -> list[Path]:
-    """Write ITEM.md, ITEM.html, and each figure as PNG and SVG; the paths."""
-    name = filled.item.name
-    paths = []
-    for figure_name, figure in drawn.items():
-        for kind, content in (("png", png_bytes(figure)), ("svg", svg_bytes(figure))):
-            paths.append(folder / f"{figure_name}.{kind}")
-            write_bytes(paths[-1], content)
-    write_text(folder / f"{name}.md", markdown(filled, list(drawn)))
-    write_text(folder / f"{name}.html", html(filled, list(drawn)))
-    return [folder / f"{name}.md", folder / f"{name}.html", *paths]
+@dataclass(frozen=True)
+class Section:
+    """A part of a page below its table: another table, or notes."""
+
+    title: str
+    head: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """A table with its title, introduction, figures (by name) and further sections."""
+
+    title: str
+    text: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    sections: Sequence[Section] = ()
+
+
+def item_page(filled: Filled, figures: Mapping[str, Figure]) -> Page:
+    """The page of an item as far as its cells are filled."""
+    sections = []
+    if rows := run_rows(filled):
+        sections.append(Section("Runs", head=RUN_HEAD, rows=rows))
+    if notes := [*filled.item.notes, *filled.misfits, *reasons(filled)]:
+        sections.append(Section("Notes", notes=notes))
+    head, text = ["", *filled.columns], f"{caption(filled)} {GUIDE}"
+    return Page(filled.item.title, text, head, table_rows(filled), figures, sections)
+
+
+def write_page(folder: Path, name: str, page: Page) -> None:
+    """Write NAME.md, NAME.html, and the figures as PNG and SVG."""
+    for figure_name, figure in page.figures.items():
+        write_bytes(folder / f"{figure_name}.png", png_bytes(figure))
+        write_bytes(folder / f"{figure_name}.svg", svg_bytes(figure))
+    write_text(folder / f"{name}.md", markdown(page))
+    write_text(folder / f"{name}.html", html(page))
+
+
+def markdown(page: Page) -> str:
+    parts = [f"# {page.title}", page.text, _markdown_table(page.head, page.rows)]
+    parts.extend(f"![{page.title}]({name}.png)" for name in page.figures)
+    for section in page.sections:
+        parts.append(f"## {section.title}")
+        if section.rows:
+            parts.append(_markdown_table(section.head, section.rows))
+        if section.notes:
+            parts.append("\n".join(f"- {note}" for note in section.notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def html(page: Page) -> str:
+    parts: list[Markup] = [_html_table(page.head, page.rows)]
+    parts += [tag("figure", tag("img", src=f"{name}.png", alt=page.title)) for name in page.figures]
+    for section in page.sections:
+        parts.append(tag("h2", section.title))
+        if section.rows:
+            parts.append(_html_table(section.head, section.rows))
+        if section.notes:
+            parts.append(tag("ul", *(tag("li", note) for note in section.notes)))
+    header = tag("header", tag("h1", page.title), tag("p", page.text, class_="quiet"))
+    return document(page.title, header, tag("main", tag("section", *parts)))
+
+
+def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    return table(list(head), [list(row) for row in rows])
 
 
 def item_figures(filled: Filled, out: Path) -> dict[str, Figure]:
@@ -204,31 +266,3 @@ def has_examples(folder: Path) -> bool:
 def suffices(item: Item, out: Path) -> Callable[[Planned], bool]:
     """Whether the record of a run is enough: a figure of slices or of errors needs its folder too."""
     return lambda run: not item.needs_folders or has_examples(run_folder(out, run))
-
-
-def markdown(filled: Filled, drawn: Sequence[str]) -> str:
-    parts = [f"# {filled.item.title}", caption(filled), GUIDE]
-    parts.append(_markdown_table(["", *filled.columns], table_rows(filled)))
-    parts.extend(f"![{filled.item.title}]({name}.png)" for name in drawn)
-    if rows := run_rows(filled):
-        parts.extend(["## Runs", _markdown_table(RUN_HEAD, rows)])
-    if notes := [*filled.item.notes, *filled.misfits, *reasons(filled)]:
-        parts.extend(["## Notes", "\n".join(f"- {note}" for note in notes)])
-    return "\n\n".join(parts) + "\n"
-
-
-def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def html(filled: Filled, drawn: Sequence[str]) -> str:
-    title = filled.item.title
-    parts: list[Markup] = [tag("p", GUIDE), html_table(["", *filled.columns], table_rows(filled))]
-    parts += [tag("figure", tag("img", src=f"{name}.png", alt=title)) for name in drawn]
-    if rows := run_rows(filled):
-        parts += [tag("h2", "Runs"), html_table(RUN_HEAD, rows)]
-    if notes := [*filled.item.notes, *filled.misfits, *reasons(filled)]:
-        parts += [tag("h2", "Notes"), tag("ul", *(tag("li", note) for note in notes))]
-    header = tag("header", tag("h1", title), tag("p", caption(filled), class_="quiet"))
-    return document(title, header, tag("main", tag("section", *parts)))

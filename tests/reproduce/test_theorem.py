@@ -1,6 +1,6 @@
 """Theorem 1: linear attention on random points is a Monte Carlo integral."""
 
-from benchmarks.theorem1 import theorem1
+from linearno.reproduce.theorem1 import theorem1
 
 
 def test_a_layer_nears_its_integral_operator_at_the_rate_of_monte_carlo():

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.efficiency import build, efficiency
-from benchmarks.published import BENCHMARKS
 from linearno.metrics.cost import flops
+from linearno.reproduce.cost_table import build, efficiency
+from linearno.reproduce.paper_settings import BENCHMARKS
 
 EXACT = {  # parameters, thop's MACs in units of 1e6, true FLOPs in units of 1e7
     ("airfoil", "linearno"): (1_765_889, 21_342, 4_544),

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks.published import BENCHMARKS, Published
 from linearno.core.errors import UserError
 from linearno.metrics.cost import Shape, flops, linear_macs
 from linearno.models import MODELS
 from linearno.nn.protocol import Streamable
+from linearno.reproduce.paper_settings import BENCHMARKS, Published
 
 
 @dataclass(frozen=True)
