@@ -196,7 +196,7 @@ def test_predict_within_a_given_memory_says_what_it_takes_and_answers_the_same(t
     assert "81 points, 81 at a time in 3 passes; features kept in host memory" in output
     whole, parts = (torch.from_numpy(np.load(tmp_path / out)["sol"]) for out in ("a.npz", "b.npz"))
     torch.testing.assert_close(parts, whole)
-    assert "memory='much' is no size" in refused(
+    assert "memory='much': expected a number of bytes" in refused(
         "predict", tmp_path / "run", tmp_path / "q.npz", "--memory", "much"
     )
 

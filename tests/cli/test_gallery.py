@@ -69,7 +69,7 @@ def test_the_page_has_a_card_for_each_benchmark_and_a_link_to_its_report(whole):
         assert (out / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
     assert page.count("than the mean-field baseline") == 2
     assert "6 training and 3 test samples" in page
-    assert "Sets and models are small" in page
+    assert "Data sets and models are small" in page
     assert "Not finished" not in page
     assert "about 0.033 min on two cores: darcy 1 s, elasticity 1 s" in output.replace("\n", " ")
 

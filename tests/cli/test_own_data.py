@@ -229,7 +229,7 @@ def test_asked_at_its_own_points_a_mesh_gives_what_is_predicted_there(run, plate
     np.testing.assert_allclose([float(row["stress [MPa]"]) for row in rows], asked[:, 2], rtol=1e-5)
     (tmp_path / "probes.csv").write_text("a,b\n0.05,0.05\n")
     assert "has no coordinates" in refused(*arguments)
-    assert "written as a .csv" in refused(*arguments[:-1], tmp_path / "values.vtu")
+    assert "expected a name that ends in .csv" in refused(*arguments[:-1], tmp_path / "values.vtu")
 
 
 @pytest.fixture(scope="module")
@@ -358,7 +358,9 @@ class TestBadMeshes:
         mesh = plates / "plate_0001.vtu"
         assert "are written as one of .vtu" in refused("predict", run, mesh, "-o", tmp_path / "a.npz")
         assert "is the mesh itself" in refused("predict", run, mesh, "-o", mesh)
-        assert "written into a folder" in refused("predict", run, plates, "-o", tmp_path / "a.vtu")
+        assert "expected a folder for the predictions" in refused(
+            "predict", run, plates, "-o", tmp_path / "a.vtu"
+        )
         (tmp_path / "file").write_text("in the way")
         assert "cannot write" in refused("predict", run, mesh, "-o", tmp_path / "file" / "a.vtu")
         assert "cannot; write one of .vtu, .vtk" in refused("predict", run, mesh, "-o", tmp_path / "a.vtp")
