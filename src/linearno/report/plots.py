@@ -41,7 +41,8 @@ def image(address: str, size: tuple[int, int], *, alt: str, caption: str) -> Mar
 
 
 def training(runs: list[Run]) -> Markup | None:
-    curves = [_curve(run, place) for place, run in enumerate(runs) if run.history]
+    trained = [(place, run) for place, run in enumerate(runs) if any(epoch.lr for epoch in run.history)]
+    curves = [_curve(run, place) for place, run in trained]  # not of models fitted in closed form
     if not curves:
         return None
     caption = (
