@@ -37,7 +37,7 @@ def _train_row(name: str, record: Record) -> list[str]:
 
 
 @table(
-    "pod-gp",
+    "pod_gp",
     "study/pod-gp",
     command="linearno train pipe/pod-gp --set data.train=100 --out RUN && "
     "python -m benchmarks results --record RUN --id study/pod-gp/pipe-100",

@@ -41,8 +41,9 @@ def image(address: str, size: tuple[int, int], *, alt: str, caption: str) -> Mar
 
 
 def training(runs: list[Run]) -> Markup | None:
-    """Training curves of all runs."""
-    curves = [_curve(run, index) for index, run in enumerate(runs) if run.history]
+    """Training curves of all runs that have some: models fitted in closed form have none."""
+    trained = [(index, run) for index, run in enumerate(runs) if any(epoch.lr for epoch in run.history)]
+    curves = [_curve(run, index) for index, run in trained]
     if not curves:
         return None
     caption = (
