@@ -7,7 +7,7 @@ from typing import Any
 from linearno.core.config import override
 from linearno.core.errors import UserError, did_you_mean
 from linearno.core.registry import Registry
-from linearno.models import MODELS
+from linearno.models import MODELS, self_fitting
 from linearno.reproduce import published
 from linearno.run_config import RunConfig, recipe
 
@@ -144,8 +144,11 @@ def chosen(kind: str, wanted: Sequence[str] | None, known: Sequence[str]) -> lis
 
 
 def shortened(config: RunConfig, epochs: int | None) -> RunConfig:
-    """The run with another number of epochs; decays by epochs are compressed in proportion."""
-    if epochs is None:
+    """The run with another number of epochs; decays by epochs are compressed in proportion.
+
+    A model that is fitted in closed form has no epochs to change.
+    """
+    if epochs is None or self_fitting(config.model.name):
         return config
     training = config.training
     changes: dict[str, Any] = {"epochs": epochs}
