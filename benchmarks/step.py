@@ -109,14 +109,25 @@ def bench_step(
 
 
 def our_step(
-    case: StepCase, device: torch.device, precision: Precision, *, capture: bool | None = None
+    case: StepCase,
+    device: torch.device,
+    precision: Precision,
+    *,
+    capture: bool | None = None,
+    compiled: bool = False,
 ) -> Work:
-    """One step of the trainer used by `fit`, as a function to call repeatedly."""
+    """One step of the trainer used by `fit`, as a function to call repeatedly.
+
+    `capture` replaces the setting of the recipe; with `compiled` the model is compiled by torch.compile.
+    """
     batch = case.batch(device)
     changes = {"precision": precision, "accumulate": 1, "schedule": "constant"}
     config = case.training.model_copy(update=changes | ({} if capture is None else {"capture": capture}))
     data = FieldData(case.spec, batch.coords, batch.inputs, batch.targets)
-    setup = TrainingSetup(case.build(device), case.scaler(batch), data, config, task=case.task)
+    model = case.build(device)
+    if compiled:
+        model.compile(dynamic=False)
+    setup = TrainingSetup(model, case.scaler(batch), data, config, task=case.task)
     trainer, index = Trainer(setup, device), torch.arange(config.batch, device=device)
     trainer.state.model.train()
 

@@ -8,6 +8,7 @@ VERBS = {
     "Speed": {
         "attention": Verb("cli.bench:attention", "Time one attention layer"),
         "step": Verb("cli.bench:step", "Time a training step of LinearNO"),
+        "model-steps": Verb("model_steps:model_steps", "Time a training step of every model"),
         "step-check": Verb("step_check:step_check", "Compare step times with reference times"),
         "scale": Verb("cli.scale:scale", "Measure large meshes"),
         "darcy-cpu": Verb("darcy_cpu:darcy_cpu", "Compare with plain PyTorch on a CPU"),

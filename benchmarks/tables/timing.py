@@ -107,3 +107,19 @@ def _notes(found: Records) -> str:
 def _share(key: str, record: Record) -> str:
     fractions = record.details["of_ceiling"].items()
     return f"{key} {' and '.join(f'{100 * value:.0f} % ({kind})' for kind, value in fractions)}"
+
+
+@table("model-steps", "bench/models/step", command="python -m benchmarks model-steps --out results")
+def model_steps_table(found: Records) -> str:
+    """A row per benchmark and model: the step as trained, eager, and with torch.compile."""
+    record = found[""]
+    rows = []
+    for name, facts in sorted(record.details["models"].items()):
+        if "times_ms" not in facts:
+            continue
+        benchmark, model = name.split("/", 1)
+        times = {kind: f"{timing['median']:.3g}" for kind, timing in facts["times_ms"].items()}
+        kinds = (times.get(kind, "") for kind in ("step", "eager", "compiled"))
+        rows.append([f"`{model}`", title(benchmark), f"{facts['parameters']:,}", facts["precision"], *kinds])
+    head = ["model", "benchmark", "parameters", "precision", "step, ms", "eager", "compiled"]
+    return f"{markdown_table(head, rows)}\n\nMedians; {origin(record)}."
