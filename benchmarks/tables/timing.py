@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks.tables.markdown import Records, markdown_table, origin, table
+from benchmarks.tables.markdown import Records, markdown_table, origin, table, title
 from linearno.reproduce.records import Record
 
 CPU_FIGURES = {

@@ -20,7 +20,7 @@ def test_times_of_models_become_a_record_and_a_table(tmp_path):
     facts = record.details["models"]["elasticity/mlp"]
     assert record.value == facts["times_ms"]["step"]["median"] > 0
     table = TABLES["model-steps"]({record.id: record})
-    assert "| `mlp` | Elasticity | 18,249 | " in table.replace(f"{facts['parameters']:,}", "18,249")
+    assert f"| `mlp` | Elasticity | {facts['parameters']:,} | " in table
     assert "factformer" not in table
 
 
