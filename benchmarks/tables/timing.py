@@ -109,7 +109,7 @@ def _share(key: str, record: Record) -> str:
     return f"{key} {' and '.join(f'{100 * value:.0f} % ({kind})' for kind, value in fractions)}"
 
 
-@table("model-steps", "bench/models/step", command="python -m benchmarks model-steps --out results")
+@table("model_steps", "bench/models/step", command="python -m benchmarks model-steps --out results")
 def model_steps_table(found: Records) -> str:
     """A row per benchmark and model: the step as trained, eager, and with torch.compile."""
     record = found[""]

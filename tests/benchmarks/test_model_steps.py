@@ -19,7 +19,7 @@ def test_times_of_models_become_a_record_and_a_table(tmp_path):
     record = read_records(tmp_path).records["bench/models/step"]
     facts = record.details["models"]["elasticity/mlp"]
     assert record.value == facts["times_ms"]["step"]["median"] > 0
-    table = TABLES["model-steps"]({record.id: record})
+    table = TABLES["model_steps"]({record.id: record})
     assert f"| `mlp` | Elasticity | {facts['parameters']:,} | " in table
     assert "factformer" not in table
 
