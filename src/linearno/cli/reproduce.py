@@ -39,10 +39,10 @@ def reproduce(
         bool, typer.Option("--list", help="list the items and how much of each is done")
     ] = False,
     models: Annotated[
-        list[str] | None, typer.Option("--models", help="rows; all by default; may be repeated")
+        list[str] | None, typer.Option("--models", help="rows, separated by commas; all by default")
     ] = None,
     benchmarks: Annotated[
-        list[str] | None, typer.Option("--benchmarks", help="columns; all by default; may be repeated")
+        list[str] | None, typer.Option("--benchmarks", help="columns, separated by commas; all by default")
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="of each run; the published number by default")
@@ -83,8 +83,8 @@ def reproduce(
 
       linearno reproduce --list
       linearno reproduce table4 --benchmarks elasticity --epochs 2 --device cpu
-      linearno reproduce table1 --models linearno --models fno --benchmarks darcy --epochs 50
-      linearno reproduce table6 --epochs 100 --minutes 25 --set training.precision=bf16
+      linearno reproduce table1 --models linearno,fno --benchmarks darcy
+      linearno reproduce table6 --epochs 100 --minutes 25
       linearno reproduce table1 --scheduler tcp://host:8786 --records results
     """
     with user_errors(), exit_on_interrupt():
