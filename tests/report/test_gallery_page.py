@@ -18,7 +18,7 @@ def test_a_card_says_what_was_reached_and_how_long_it_took(make_run, tmp_path):
     folder = make_run(tmp_path / "darcy")
     write_gallery(tmp_path / "index.html", [show(folder)], {})
     page = (tmp_path / "index.html").read_text()
-    assert "mean relative L2 (dimensionless), test split, 50 samples" in page
+    assert "mean relative L2, test split, 50 samples" in page
     assert "than the mean-field baseline, 0.412" in page
     assert "solved in 12.3 s" in page
     assert "trained in 71.5 s" in page

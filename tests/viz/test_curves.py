@@ -70,7 +70,7 @@ def test_odd_errors_are_drawn(errors):
 
 def test_the_histogram_says_which_error_it_counts():
     figure = error_figure([ErrorSet("a", 0, np.array([0.1, 0.2]), median=0.15)], metric="relative MAE")
-    assert figure.axes[0].get_xlabel() == "relative MAE on the test split (dimensionless)"
+    assert figure.axes[0].get_xlabel() == "relative MAE on the test split"
 
 
 def test_the_curve_over_time_holds_every_step_of_every_run():

@@ -67,7 +67,7 @@ def read_pickled(path: Path, names: tuple[str, ...], *, how: str) -> dict[str, n
         raise UserError(
             f"{path} holds no {missing[0]!r} ({did_you_mean(missing[0], map(str, arrays))}); {how}"
         )
-    return {name: _values(path, name, arrays[name], how=how) for name in names}
+    return {name: _to_real_array(path, name, arrays[name], how=how) for name in names}
 
 
 def _skip_header(file: Any) -> None:
@@ -78,7 +78,8 @@ def _skip_header(file: Any) -> None:
         raise ValueError(f"an array of {dtype}, not a pickled dictionary")
 
 
-def _values(path: Path, name: str, pickled: Any, *, how: str) -> ndarray:
+def _to_real_array(path: Path, name: str, pickled: Any, *, how: str) -> ndarray:
+    """The array behind an unpickled entry; an error if it is none of real numbers."""
     try:
         return _Pickled.array(pickled)
     except Exception as error:  # as above

@@ -201,4 +201,4 @@ def _case_title(run: Run, found: Cases, index: int) -> str:
 
 
 def _error_text(run: Run, found: Cases, index: int) -> str:
-    return f"{metric_title(run.metric)} {number(float(found.error[index]))} (dimensionless)"
+    return f"{metric_title(run.metric)} {number(float(found.error[index]))}"

@@ -52,7 +52,7 @@ def training(runs: list[Run]) -> Markup | None:
     )
     if any(curve.validation is not None for curve in curves):
         kinds = dict.fromkeys(metric_title(run.metric) for run in runs)
-        caption += f" Dashed: mean {' or '.join(kinds)} (dimensionless) of the validation samples."
+        caption += f" Dashed: mean {' or '.join(kinds)} of the validation samples."
     names = ", ".join(curve.name for curve in curves)
     return picture(
         training_figure(curves), alt=f"Loss and learning rate against epoch of {names}", caption=caption
@@ -109,7 +109,7 @@ def over_time(runs: list[Run]) -> Markup | None:
     ]
     if not sets:
         return None
-    caption = "Mean relative L2 (dimensionless) of each predicted frame."
+    caption = "Mean relative L2 of each predicted frame."
     autoregressive = any(isinstance(run.task, Rollout) for run in runs)
     if autoregressive:
         caption += (
@@ -176,7 +176,7 @@ def _maps(run: str, found: Cases, letter: str, dominant: ndarray, weights: ndarr
         picture(
             slice_weights_figure(coords, weights, grid=grid, view=view),
             alt=f"Weight {letter} of the most used slice {heads_of_run}",
-            caption=f"The weight {letter} (dimensionless) of the most used slice of the head. Each panel has "
+            caption=f"The weight {letter} of the most used slice of the head. Each panel has "
             "its own scale, from zero (dark) to its largest weight (bright).",
         ),
     ]

@@ -37,7 +37,7 @@ def main_result(run: Run) -> Markup:
         return tag("p", "not evaluated yet")
     lines = [
         tag("p", number(error), class_="big"),
-        tag("p", f"mean {metric_title(run.metric)} (dimensionless), {evaluated_on(run)}"),
+        tag("p", f"mean {metric_title(run.metric)}, {evaluated_on(run)}"),
     ]
     if isinstance(baseline, float) and isinstance(error, float) and error > 0:
         ratio = f"{baseline / error:.3g} times lower" if error <= baseline else "no lower"
@@ -73,9 +73,9 @@ def _summary_rows(run: Run, metrics: list[str]) -> dict[str, str]:
         name = capitalise(metric_title(metric))
         for statistic in ("mean", "median", "max"):
             value = get_nested(run.metrics, metric, statistic)
-            errors[f"{name}, {statistic} (dimensionless)"] = number(value)
+            errors[f"{name}, {statistic}"] = number(value)
         baseline = get_nested(run.metrics, "mean_field", metric)
-        errors[f"Mean-field baseline, {metric_title(metric)} (dimensionless)"] = number(baseline)
+        errors[f"Mean-field baseline, {metric_title(metric)}"] = number(baseline)
     return {
         "Recipe": recipe(run),
         "Task": task(run),

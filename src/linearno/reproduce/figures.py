@@ -143,7 +143,7 @@ def convergence_figure(
     *,
     slope: float,
     spread: Sequence[tuple[float, float]] | None = None,
-    error_label: str = "relative L2 error (dimensionless)",
+    error_label: str = "relative L2 error",
 ) -> Figure:
     """Error against N on two log axes, with the fitted N^slope and the N^(−1/2) of Theorem 1.
 

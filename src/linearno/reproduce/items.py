@@ -175,7 +175,7 @@ def record_name(text: str) -> str:
     return text.replace("+", "p")
 
 
-def _id(item: str, benchmark: str, row: str, config: RunConfig, selection: Selection) -> str:
+def _record_id(item: str, benchmark: str, row: str, config: RunConfig, selection: Selection) -> str:
     """`reproduce/ITEM/BENCHMARK/ROW/EPOCHS`; table1 has `league/…`, or `train/…` at the published epochs."""
     small = "" if selection.samples is None else "/{}-{}-samples".format(*selection.samples)
     if item != "table1":
@@ -207,7 +207,7 @@ def _table(
             except UserError as error:
                 yield Cell(title, column, "", None, printed, str(error))
                 continue
-            yield Cell(title, column, _id(item, column, row, config, selection), config, printed)
+            yield Cell(title, column, _record_id(item, column, row, config, selection), config, printed)
 
 
 @_register(

@@ -107,7 +107,7 @@ def error_figure(runs: Sequence[ErrorSet], *, split: str = "test", metric: str =
     if log:
         axes.set_xscale("log")
         plain_log_ticks(axes.xaxis)
-    format_axes(axes, x=f"{metric} on the {split} split (dimensionless)", y="samples", grid=True)
+    format_axes(axes, x=f"{metric} on the {split} split", y="samples", grid=True)
     integer_ticks(axes.yaxis)
     legend_below(figure, axes)
     return figure

@@ -30,8 +30,8 @@ def escape_mathtext(text: str) -> str:
 
 
 def label_with_unit(name: str, unit: str) -> str:
-    """A label of the form `name (unit)`."""
-    return f"{name} ({unit})"
+    """A label with its unit; the name alone for a dimensionless quantity."""
+    return name if unit in ("", "dimensionless") else f"{name} ({unit})"
 
 
 def format_axes(axes: Axes, *, title: str = "", x: str = "", y: str = "", grid: bool = False) -> None:
