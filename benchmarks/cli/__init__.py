@@ -15,6 +15,7 @@ VERBS = {
     },
     "Accuracy": {
         "train": Verb("cli.bench:train", "Train a recipe and record its test error"),
+        "weights": Verb("weights:weights", "Publish the bundle of a run"),
         "precision": Verb("precision:precision", "Compare the errors of two precisions"),
         "forging-errors": Verb("forging_errors:forging_errors", "Split the error on Plasticity"),
     },

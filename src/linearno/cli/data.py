@@ -1,6 +1,5 @@
 """`linearno data`: list the benchmarks; generate, verify, pack and unpack their data."""
 
-import os
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
@@ -13,6 +12,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from linearno.cli.shared import console, progress_bar, user_errors
+from linearno.core.device import available_cores
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark, compress
 from linearno.data.availability import describe_available, how_to_generate
@@ -153,7 +153,7 @@ def generate(
         if not full and not requested:
             sizes, note = _default_sizes(benchmark, root, sizes, on_gpu=_on_gpu(device))
         plan = Plan.make({"seed": seed, "resolution": points, "sizes": sizes, "scheme": scheme})
-        _generate(name, benchmark, root, plan, workers=workers or _cores(), device=device, note=note)
+        _generate(name, benchmark, root, plan, workers=workers or available_cores(), device=device, note=note)
 
 
 def _default_sizes(
@@ -218,11 +218,6 @@ def _redrawn_samples(root: Path, card: Card) -> str:
             if redrawn:
                 found.append(f"{split} {', '.join(map(str, listed))}{rest}")
     return "; ".join(found)
-
-
-def _cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """Device and precision of a run. There are no silent fallbacks."""
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Literal
@@ -57,3 +58,8 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU, {torch.get_num_threads()} threads"
+
+
+def available_cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

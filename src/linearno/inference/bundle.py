@@ -20,6 +20,7 @@ from linearno.core.errors import UserError
 from linearno.data import Batch, FieldData, FieldSpec
 from linearno.inference.bundle_files import BundleParts, read_bundle, write_bundle
 from linearno.inference.guard import warn_of_another_grid, warn_of_infinities, warn_outside
+from linearno.inference.manifest import require_published_hashes
 from linearno.inference.streaming import OnChunk, Streamer
 from linearno.models import MODELS, probabilistic
 from linearno.nn.protocol import (
@@ -396,9 +397,10 @@ class EncodedSamples:
 
 
 def load(folder: str | Path, device: str = "cpu") -> Bundle:
-    """The surrogate in a run folder."""
+    """The surrogate in a run folder, or a published bundle, whose hashes are then checked."""
     if (message := unfinished(Path(folder))) is not None:
         raise UserError(message)
+    require_published_hashes(Path(folder))
     bundle, where = Bundle(**vars(read_bundle(Path(folder)))), resolve_device(device)
     bundle.model.to(where).eval()
     bundle.scaler.to(where)

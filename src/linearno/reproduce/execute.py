@@ -1,12 +1,11 @@
 """Run what an item needs, one run after another; every finished run becomes records at once."""
 
-import os
 import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from linearno.core.device import resolve_device
+from linearno.core.device import available_cores, resolve_device
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, DataConfig
 from linearno.data.availability import describe_available
@@ -52,13 +51,12 @@ def prepare_data(data: DataConfig, device: str, tell: Tell) -> None:
     if benchmark.generate is None or benchmark.resolution is None:
         raise UserError(f"{data.name} has no solver here; put its published files into {data.root}")
     tell(f"{data.name}: generating {sum(data.sizes.values()):,} samples → {data.root}")
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     benchmark.generate(
         data.root,
         sizes=data.sizes,
         resolution=benchmark.resolution,
         seed=0,
-        workers=workers,
+        workers=available_cores(),
         tick=lambda count: None,
         device=device,
         scheme=None,

@@ -1,0 +1,110 @@
+"""Publish the bundle of a run: weights in half precision if the error allows it, hashes, error, data card."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from linearno.cli.shared import DeviceOption, console, user_errors
+from linearno.core.atomic_io import read_json, read_tensors, sha256, write_json, write_tensors
+from linearno.core.errors import UserError
+from linearno.data import Splits
+from linearno.experiment import evaluate
+from linearno.inference.bundle import load
+from linearno.inference.manifest import MANIFEST
+from linearno.initialization import open_splits
+from linearno.reproduce.run_records import data_identity
+from linearno.run_config import RunConfig
+from linearno.run_folder import open_run
+
+MAX_BYTES = 4 * 10**6
+MAX_ERROR_CHANGE = 0.01  # of the error, by half precision
+FILES = ("config.yaml", "model.json", "model.safetensors")
+
+
+def weights(
+    run: Annotated[Path, typer.Argument(help="folder of a finished run")],
+    name: Annotated[str, typer.Argument(help="name of the published bundle, such as darcy")],
+    out: Annotated[Path, typer.Option(help="folder of published bundles")] = Path("weights"),
+    device: DeviceOption = "auto",
+) -> None:
+    """Copy the bundle of a finished run to OUT/NAME and state its hashes and error in OUT/manifest.json.
+
+    Weights are stored in half precision if the test error changes by less than 1 %. The stated error is that
+    of the stored weights. A bundle of more than 4 MB is refused.
+
+    Example:
+
+      python -m benchmarks weights runs/darcy-linearno darcy
+    """
+    with user_errors():
+        config = open_run(run)
+        splits = open_splits(config.data)
+        full = _test_error(run, config, splits, device)
+        with tempfile.TemporaryDirectory() as scratch:
+            staged = Path(scratch) / name
+            _copy(run, staged, half=True)
+            error, precision = _test_error(staged, config, splits, device), "float16"
+            if abs(error["mean"] / full["mean"] - 1) >= MAX_ERROR_CHANGE:
+                _copy(run, staged, half=False)
+                error, precision = full, "float32"
+            size = sum((staged / file).stat().st_size for file in FILES)
+            if size > MAX_BYTES:
+                raise UserError(
+                    f"{name} has {size / 1e6:.1f} MB, at most {MAX_BYTES / 1e6:g} MB are published"
+                )
+            _publish(staged, out / name)
+        entry = {
+            "recipe": config.recipe,
+            "epochs": config.training.epochs,
+            "seed": config.seed,
+            "weights": precision,
+            "error": error,
+            "error_in_float32": full["mean"],
+            "data": data_identity(config.data, splits.source),
+            "card": _card(config),
+            "bytes": size,
+            "commit": read_json(run / "model.json", how="train the run again").get("commit"),
+            "sha256": {file: sha256(out / name / file) for file in FILES},
+        }
+        entries = read_json(out / MANIFEST, how="remove it") if (out / MANIFEST).exists() else {}
+        write_json(out / MANIFEST, dict(sorted({**entries, name: entry}.items())))
+        console.print(f"{out / name}: {size / 1e6:.2f} MB, {precision}, error {error['mean']:.4g}")
+
+
+def _test_error(folder: Path, config: RunConfig, splits: Splits, device: str) -> dict[str, Any]:
+    """Mean, median, deviation and maximum of the main metric on the test split."""
+    with tempfile.TemporaryDirectory() as scratch:
+        metrics = evaluate(load(folder, device), config, splits, Path(scratch))
+    found = metrics[metrics["metric"]]
+    statistics = {name: found[name] for name in ("mean", "median", "std", "max")}
+    return {"metric": metrics["metric"], "samples": metrics["samples"], **statistics}
+
+
+def _copy(run: Path, folder: Path, *, half: bool) -> None:
+    folder.mkdir(exist_ok=True)
+    for file in FILES:
+        shutil.copyfile(run / file, folder / file)
+    if half:
+        tensors = read_tensors(run / "model.safetensors", how="train the run again")
+        stored = {
+            name: tensor.half() if name.startswith("model.") and tensor.dtype == torch.float32 else tensor
+            for name, tensor in tensors.items()
+        }
+        write_tensors(folder / "model.safetensors", stored)
+
+
+def _publish(staged: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in FILES:
+        shutil.copyfile(staged / file, folder / file)
+
+
+def _card(config: RunConfig) -> dict[str, Any] | None:
+    """The card of a generated set, without its hashes."""
+    path = config.data.root / "card.json"
+    card = read_json(path, how="generate the set again") if path.exists() else None
+    return None if card is None else {name: value for name, value in card.items() if name != "files"}
