@@ -118,6 +118,7 @@ def test_the_cases_are_the_best_the_median_and_the_worst_mesh(finished):
     assert cases.slices.phi_slice.shape == (2, 2, len(cases.coords[1]))
 
 
+@pytest.mark.slow
 def test_the_page_and_the_gallery_show_them(finished, tmp_path):
     code, output = linearno("report", finished, "-o", tmp_path / "page.html")
     assert code == 0, output

@@ -53,6 +53,7 @@ def wait_until(condition) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_after_kill_9_a_resumed_set_has_the_bytes_of_an_uninterrupted_one_with_other_workers(tmp_path):
     sizes = {"train": 60, "test": 5}
     script = (

@@ -66,6 +66,7 @@ def test_evaluation_of_a_published_bundle_changes_no_file(published):
     assert sorted(path.name for path in folder.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_new_samples_come_from_the_solver(published):
     code, output = linearno("evaluate", published / "weights/elasticity", "--fresh", 2, "--device", "cpu")
     assert code == 0, output

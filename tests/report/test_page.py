@@ -151,6 +151,7 @@ def test_scattered_points_without_input_fields_or_slices(make_run, tmp_path):
     assert "input the points" in page.all("img")[-1]["alt"]
 
 
+@pytest.mark.slow
 def test_a_page_of_published_size_stays_small(make_run, tmp_path):
     """85×85 points, 8 layers of 8 heads: two such runs must stay below 4 MB."""
     write_report([make_run(tmp_path / "big", grid=(85, 85), heads=(8, 8))], tmp_path / "report.html")
@@ -176,6 +177,7 @@ def test_no_figure_stays_open(compared):
     assert _pylab_helpers.Gcf.get_num_fig_managers() == 0
 
 
+@pytest.mark.slow
 def test_the_pictures_of_a_page_are_small_files_too(two_runs, tmp_path):
     written = write_report(two_runs, tmp_path / "page.html", figures=tmp_path / "figures")
     pictures = Page((tmp_path / "page.html").read_text()).all("img")

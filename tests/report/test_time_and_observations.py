@@ -105,6 +105,7 @@ def test_frames_that_are_asked_for_by_their_time_follow_no_known_one(make_timed,
     assert figures[0].axes[0].get_xlabel() == "frame"
 
 
+@pytest.mark.slow
 def test_the_median_rollout_moves_inside_the_page(make_rollout, tmp_path):
     run = read_runs([make_rollout(tmp_path / "ns", frames=6)])[0]
     (film,) = gifs(page([run]))

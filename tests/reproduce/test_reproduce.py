@@ -148,6 +148,7 @@ def test_a_run_that_the_time_limit_stopped_ends_as_one_that_was_not_stopped(tmp_
     assert ours.value == theirs.value
 
 
+@pytest.mark.slow
 def test_the_command_writes_pages_and_resumes(tmp_path):
     call = ["reproduce", "table4", "--benchmarks", "elasticity", "--epochs", 1, "--samples", 4, 2, *COMMAND]
     call += ["--device", "cpu", "--out", tmp_path]

@@ -275,6 +275,7 @@ def test_an_airfoil_without_a_flow_is_drawn_again_from_its_own_stream(monkeypatc
     np.testing.assert_array_equal(found["Y"][1], airfoil_nodes(found["theta"][1], 45)[..., 1])
 
 
+@pytest.mark.slow
 def test_a_flow_that_wanders_about_is_sought_at_another_pace(monkeypatch):
     bold = steady_euler.MARCH_SETTINGS[0]._replace(courant=1e-3)  # which will not get anywhere
     monkeypatch.setattr(steady_euler, "MARCH_SETTINGS", (bold, *steady_euler.MARCH_SETTINGS))
@@ -284,6 +285,7 @@ def test_a_flow_that_wanders_about_is_sought_at_another_pace(monkeypatch):
     assert flow.steps[0] > steady_euler.MAX_STEPS
 
 
+@pytest.mark.slow
 def test_flows_that_wait_for_room_are_those_that_go_at_once(monkeypatch):
     """Four in turn, two at a time, of which the second has to try another pace: none notices the others."""
     rng = np.random.default_rng(2)
