@@ -1,0 +1,222 @@
+"""Sets of simulations of AirfRANS: the original files, or generated flows refined on reading.
+
+Axes: B samples, I × J cells of a C-grid, N nodes of a simulation.
+"""
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from numpy import ndarray
+from torch import Tensor
+
+from linearno.core.device import available_cores
+from linearno.core.errors import UserError
+from linearno.data.airfoil_nodes import CellFields, on_wall, refine_flow, refinement_for
+from linearno.data.airfrans_files import Simulation, read_simulations
+from linearno.data.airfrans_names import (
+    MANIFEST,
+    Manifest,
+    make_manifest,
+    manifest_folder,
+    read_manifest,
+    require_files,
+    simulation_name,
+)
+from linearno.data.array_set import ArraySet
+from linearno.data.availability import describe_generated, how_to_fetch, how_to_generate
+from linearno.data.generation.card import CARD, read_card_for
+from linearno.solvers.airfoil_grid import GridCells, airfoil_grid
+from linearno.solvers.naca import AirfoilCase, naca_sections
+
+CASE = 6  # numbers of `case`: speed, angle, then the digits, the last one −1 if there are three
+NO_DIGIT = -1.0
+COARSEST, FINEST = GridCells(40, 64, 64), GridCells(48, 100, 88)  # grids that the solver was tested on
+MIN_RESOLUTION = 16
+GRID_TOLERANCE = 1e-4  # of stored nodes, in chords; they are float32, up to 100 chords away
+READ_AT_ONCE = 64  # flows in memory in float64
+
+FILES = ArraySet(
+    "airfrans",
+    axes={
+        "case": (str(CASE),),
+        "nodes": ("I + 1", "J + 1", "2"),
+        "velocity": ("I", "J", "2"),
+        "pressure": ("I", "J"),
+        "nut": ("I", "J"),
+    },
+    published=dict.fromkeys(("case", "nodes", "velocity", "pressure", "nut"), MANIFEST),
+)
+
+
+class SimulationSet(Protocol):
+    """Simulations by name, and lists of names.
+
+    Args:
+        manifest: lists of names by key, as in AirfRANS.
+        source: origin, for `Splits.source`.
+    """
+
+    @property
+    def manifest(self) -> Manifest: ...
+    @property
+    def source(self) -> str: ...
+    def read(self, names: Sequence[str]) -> list[Simulation]: ...
+
+
+@dataclass(frozen=True)
+class OriginalFiles:
+    """The download of AirfRANS, or a folder in its layout.
+
+    Args:
+        root: folder of `manifest.json`, or above its `Dataset`.
+        cache: folder of the compact copy; `compact` beside the manifest if None.
+    """
+
+    root: Path
+    cache: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        return manifest_folder(self.root)
+
+    @property
+    def how(self) -> str:
+        return how_to_fetch("airfrans", self.root)
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return read_manifest(self.folder, how=self.how)
+
+    @property
+    def source(self) -> str:
+        written = ", written by linearno" if (self.folder / CARD).exists() else ""
+        return f"files of AirfRANS in {self.folder}{written}"
+
+    def read(self, names: Sequence[str]) -> list[Simulation]:
+        require_files(self.folder, names, how=self.how)
+        return read_simulations(self.folder, names, self.cache or self.folder / "compact")
+
+
+class GeneratedFlows:
+    """Flows in the cells of C-grids, as `linearno data generate airfrans` writes them.
+
+    Args:
+        root: folder of the arrays.
+        nodes: least number of nodes of a simulation, in the box of AirfRANS.
+    """
+
+    def __init__(self, root: Path, nodes: int):
+        how = how_to_generate("airfrans", root)
+        card = read_card_for(root, "airfrans", how=how)
+        self.nodes, self.source = nodes, describe_generated(card, root)
+        self.stored = FILES.open(root, "generated", card.sizes)
+        self.cells = grid_cells(self.stored.sizes["J"], along=self.stored.sizes["I"])
+        cases = {split: self.stored.read(split, "case").numpy() for split in ("train", "test")}
+        names = {split: [simulation_name(unpack_case(row)) for row in rows] for split, rows in cases.items()}
+        self.manifest: Manifest = {key: tuple(each) for key, each in make_manifest(**names).items()}
+        self._position = {name: (split, i) for split in names for i, name in enumerate(names[split])}
+        self._cases = cases
+
+    def read(self, names: Sequence[str]) -> list[Simulation]:
+        found: list[Simulation] = []
+        for start in range(0, len(names), READ_AT_ONCE):
+            found += self._refine([self._position[name] for name in names[start : start + READ_AT_ONCE]])
+        return found
+
+    def _refine(self, positions: Sequence[tuple[str, int]]) -> list[Simulation]:
+        flows = {
+            field: [self.stored.arrays[split, field].values[i].astype(np.float64) for split, i in positions]
+            for field in ("velocity", "pressure", "nut")
+        }
+        cases = [unpack_case(self._cases[split][i]) for split, i in positions]
+        stored = [self.stored.arrays[split, "nodes"].values[i] for split, i in positions]
+        fields = [CellFields(*parts) for parts in zip(*flows.values(), strict=True)]
+        return refined_simulations(cases, self.cells, fields, self.nodes, stored)
+
+
+def refined_simulations(
+    cases: Sequence[AirfoilCase],
+    cells: GridCells,
+    fields: Sequence[CellFields],
+    nodes: int,
+    stored: Sequence[ndarray] | None = None,
+) -> list[Simulation]:
+    """Simulations with `nodes` nodes or more in the box, from flows in the cells of the grids of the cases.
+
+    Args:
+        cases: airfoils and streams.
+        cells: size of the grids.
+        fields: flow of each case, in SI units.
+        nodes: least number of nodes.
+        stored: nodes of the grids, to be compared with those of this version.
+    """
+    grids = case_grids(cases, cells)
+    for case, grid, expected in zip(cases, grids, grids if stored is None else stored, strict=True):
+        if abs(grid - expected).max() > GRID_TOLERANCE:
+            raise UserError(
+                f"{simulation_name(case)}: its grid is not the one of this version; generate the set again"
+            )
+    refinement = [refinement_for(grid, cells.wake, nodes) for grid in grids]
+    factor = max(refinement)
+    fine = case_grids(cases, cells, refinement=factor)
+
+    def one(index: int) -> Simulation:
+        mesh, values = refine_flow(grids[index], fine[index], cells.wake, fields[index])
+        assert on_wall(mesh).sum() == len(mesh.wall)
+        return Simulation(
+            mesh.nodes.astype(np.float32),
+            values.astype(np.float32),
+            mesh.distance.astype(np.float32),
+            mesh.wall.astype(np.int32),
+            mesh.normals.astype(np.float32),
+            mesh.quads.astype(np.int32),
+        )
+
+    with ThreadPoolExecutor(available_cores()) as pool:
+        return list(pool.map(one, range(len(cases))))
+
+
+def case_grids(
+    cases: Sequence[AirfoilCase], cells: GridCells, *, refinement: int = 1
+) -> Float64[ndarray, "B _ _ 2"]:
+    """Nodes of the C-grids of these cases."""
+    angle = torch.tensor([math.radians(case.angle) for case in cases], dtype=torch.float64)
+    reynolds = torch.tensor([case.reynolds for case in cases], dtype=torch.float64)
+    sections = naca_sections([case.digits for case in cases])
+    nodes: Tensor = airfoil_grid(sections, angle, reynolds, cells, refinement=refinement)
+    return nodes.numpy()
+
+
+def grid_cells(resolution: int, *, along: int | None = None) -> GridCells:
+    """Size of a C-grid with `resolution` cells outwards; an error if `along` is not its number along itself.
+
+    Cells of the wake and of the sides follow linearly from (40, 64, 64) and (48, 100, 88).
+    """
+    share = (resolution - COARSEST.outward) / (FINEST.outward - COARSEST.outward)
+    wake, side = (round(a + share * (b - a)) for a, b in zip(COARSEST[:2], FINEST[:2], strict=True))
+    if resolution < MIN_RESOLUTION:
+        raise UserError(f"resolution {resolution} is too coarse; AirfRANS needs at least {MIN_RESOLUTION}")
+    cells = GridCells(wake, side, resolution)
+    if along is not None and 2 * (wake + side) != along:
+        raise UserError(f"a C-grid of {along} × {resolution} cells is none of AirfRANS; generate the set again")
+    return cells
+
+
+def pack_case(case: AirfoilCase) -> ndarray:
+    """A case as `CASE` numbers."""
+    digits = (*case.digits, NO_DIGIT)[: CASE - 2]
+    return np.array([case.speed, case.angle, *digits])
+
+
+def unpack_case(row: ndarray) -> AirfoilCase:
+    """The case of `pack_case`, whose numbers are rounded to three decimals."""
+    speed, angle, *digits = (round(float(value), 3) for value in row)
+    return AirfoilCase(tuple(digits[:-1] if digits[-1] == NO_DIGIT else digits), speed, angle)
