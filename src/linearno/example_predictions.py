@@ -4,12 +4,14 @@ Axes: S samples, K examples, N points, C channels, L layers, H heads, M slices.
 """
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy import ndarray
 from torch import Tensor
 
 from linearno.core.atomic_io import write_atomically
@@ -22,7 +24,14 @@ Weights = Float[Tensor, "H N M"]
 
 
 def write_examples(
-    path: Path, bundle: Bundle, test: FieldData, predictions: Tensor, errors: Tensor, batch: int = 1
+    path: Path,
+    bundle: Bundle,
+    test: FieldData,
+    predictions: Tensor,
+    errors: Tensor,
+    batch: int = 1,
+    *,
+    cells: Callable[[Sequence[int]], Sequence[ndarray]] | None = None,
 ) -> None:
     """Write the fields of the best, median and worst sample, and the slice maps of the median sample.
 
@@ -36,6 +45,7 @@ def write_examples(
         predictions: predictions for all test samples, in the layout of the targets.
         errors: (S,) errors by which samples are ranked.
         batch: samples per batch of the evaluation, which determines the observed points.
+        cells: quadrilaterals or triangles of test samples, for figures on their meshes.
     """
     order = errors.argsort()
     index = order[torch.tensor([0, (len(order) - 1) // 2, -1])]
@@ -59,10 +69,21 @@ def write_examples(
     elif isinstance(bundle.model, Inspectable) and not completes(bundle.model):
         arrays |= _slice_maps(bundle, test.batch(index[1:2]))
     plain = {name: tensor.cpu().numpy() for name, tensor in arrays.items()}
+    if cells is not None:
+        meshes = cells(index.tolist())
+        plain |= {"cells": np.concatenate(meshes), "cell_offsets": np.cumsum([0, *map(len, meshes)])}
+    _write_arrays(path, plain)
 
+
+def write_test_set(path: Path, values: Mapping[str, ndarray]) -> None:
+    """Write values (S,) of all test samples for figures."""
+    _write_arrays(path, values)
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, ndarray]) -> None:
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **plain)
+            np.savez_compressed(file, allow_pickle=False, **arrays)
 
     write_atomically(path, write)
 

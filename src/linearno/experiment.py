@@ -1,6 +1,7 @@
 """Run an experiment: load the data, train the model, evaluate it, write the run folder."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from linearno.core.device import device_name
 from linearno.core.errors import UserError
 from linearno.data import FieldData, Splits, relative_l2
-from linearno.example_predictions import write_examples
+from linearno.example_predictions import write_examples, write_test_set
 from linearno.inference.bundle import Bundle
 from linearno.initialization import open_splits, untrained
 from linearno.metrics.cost import count_flops
@@ -20,7 +21,7 @@ from linearno.run_folder import locked_folder, refuse_another_run, write_results
 from linearno.training import TrainingConfig, fit, parallel
 from linearno.training.closed_form import OnEpoch
 from linearno.training.history import read_history
-from linearno.training.predict import model_call, probe_sample, score
+from linearno.training.predict import constrain, model_call, probe_sample, score
 
 CLOSED_FORM = "fitted in closed form"
 
@@ -61,6 +62,8 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
     metrics = config.metrics | {"relative_l2": config.metrics.get("relative_l2", relative_l2)}
     began = time.perf_counter()
     predictions = bundle.predict_data(test, batch=batch)
+    if config.benchmark.constrain is not None:
+        predictions = constrain(config.benchmark.constrain, predictions, test)
     seconds = time.perf_counter() - began
     errors, scores = score(predictions, splits, metrics, bundle.task)
     main_metric = next(iter(metrics))
@@ -86,8 +89,13 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
     }
     if parallel.is_main_process():
         write_results(folder, results, errors)
-        examples = folder / "figures" / "cases.npz"
-        write_examples(examples, bundle, test, predictions, errors[main_metric], batch)
+        figures, benchmark = folder / "figures", config.benchmark
+        cells = None if benchmark.cells is None else partial(benchmark.cells, config.data)
+        write_examples(
+            figures / "cases.npz", bundle, test, predictions, errors[main_metric], batch, cells=cells
+        )
+        if benchmark.test_set is not None:
+            write_test_set(figures / "test_set.npz", benchmark.test_set(predictions, test))
     return results
 
 

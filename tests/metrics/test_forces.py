@@ -21,7 +21,13 @@ def ring(sectors: int, layers: int = 3, height: float = 0.02, centre: tuple[floa
     corners = [number[:-1], number[:-1].roll(-1, 1), number[1:].roll(-1, 1), number[1:]]
     quads = torch.stack([part.flatten() for part in corners], dim=-1)
     quads[::2] = quads[::2].flip(1).roll(1, 1)
-    return nodes, quads, torch.arange(len(nodes)) < sectors, angle.repeat(layers), radius.repeat_interleave(sectors)
+    return (
+        nodes,
+        quads,
+        torch.arange(len(nodes)) < sectors,
+        angle.repeat(layers),
+        radius.repeat_interleave(sectors),
+    )
 
 
 def potential_pressure(z: np.ndarray, speed: float, angle: float, circulation: float) -> torch.Tensor:

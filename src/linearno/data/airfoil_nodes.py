@@ -4,11 +4,10 @@ Axes: I × J cells, r refinement, N nodes in the box, Q quadrilaterals, W nodes 
 K cells of a column, F fields.
 """
 
-from math import ceil, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 from numpy import ndarray
 from scipy.spatial import cKDTree
 
@@ -52,11 +51,6 @@ class CellFields(NamedTuple):
 def nodes_in_box(grid: Float[ndarray, "_ _ 2"], wake: int) -> int:
     """Number of nodes of a C-grid that belong to a cell with a corner in the box."""
     return len(np.unique(_quads_in_box(grid, wake)))
-
-
-def refinement_for(grid: Float[ndarray, "_ _ 2"], wake: int, least: int) -> int:
-    """Refinement of a C-grid, without its own nodes' positions, for about `least` nodes in the box or more."""
-    return max(1, ceil(sqrt(least / nodes_in_box(grid, wake))))
 
 
 def refine_flow(
@@ -108,8 +102,15 @@ def _quads_in_box(grid: Float[ndarray, "_ _ 2"], wake: int) -> Integer[ndarray, 
     rows, columns, _ = grid.shape
     number = np.arange(rows * columns).reshape(rows, columns)
     number[rows - 1 - np.arange(wake + 1), 0] = number[: wake + 1, 0]
-    inside = np.logical_and.reduce([(low <= x) & (x <= high) for (low, high), x in zip(BOX, grid.T, strict=True)])
-    corners = (slice(-1), slice(-1)), (slice(1, None), slice(-1)), (slice(1, None), slice(1, None)), (slice(-1), slice(1, None))
+    inside = np.logical_and.reduce(
+        [(low <= x) & (x <= high) for (low, high), x in zip(BOX, grid.T, strict=True)]
+    )
+    corners = (
+        (slice(-1), slice(-1)),
+        (slice(1, None), slice(-1)),
+        (slice(1, None), slice(1, None)),
+        (slice(-1), slice(1, None)),
+    )
     kept = np.logical_or.reduce([inside.T[corner] for corner in corners])
     return np.stack([number[corner][kept] for corner in corners], axis=-1)
 
@@ -134,7 +135,9 @@ def _interpolate(
     pressure = np.concatenate([everything[:, 1::-1, 3:], everything[..., 3:]], axis=1)
     columns[on_wall, :, 3:] = cubic(even[on_wall], pressure[on_wall], outwards)
     from_wall = np.pad(positions, ((0, 0), (1, 0)))
-    columns[on_wall, :, :3] = cubic(from_wall[on_wall], np.pad(no_slip, ((0, 0), (1, 0), (0, 0)))[on_wall], outwards)
+    columns[on_wall, :, :3] = cubic(
+        from_wall[on_wall], np.pad(no_slip, ((0, 0), (1, 0), (0, 0)))[on_wall], outwards
+    )
     nodes = _along(columns, grid, wake, refinement)
     nodes[..., 2] = nodes[..., 2].clip(min=0)
     return nodes[..., [0, 1, 3, 2]]
@@ -191,9 +194,3 @@ def cubic(
         result += weight[..., None] * np.take_along_axis(values, taps[..., tap, None], axis=1)
     return result
 
-
-def on_wall(mesh: AirfoilMesh) -> Bool[ndarray, "N"]:
-    """Mask of the nodes of the wall."""
-    mask = np.zeros(len(mesh.nodes), dtype=bool)
-    mask[mesh.wall] = True
-    return mask

@@ -163,7 +163,11 @@ def verify_airfrans(root: Path) -> list[str]:
         lines += FILES.verify(root)
     if (original.folder / MANIFEST).exists():
         try:
-            names = dict.fromkeys(name for key in original.manifest for name in names_of(original.manifest, key, root, how=original.how))
+            names = dict.fromkeys(
+                name
+                for key in original.manifest
+                for name in names_of(original.manifest, key, root, how=original.how)
+            )
             original.read(list(names))
         except UserError as error:
             lines.append(str(error))

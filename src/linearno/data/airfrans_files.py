@@ -124,9 +124,7 @@ def read_simulations(folder: Path, names: Sequence[str], cache: Path) -> list[Si
     return [_read_copy(cache, name, index[name]["sha256"]) for name in names]
 
 
-def _copy(
-    folder: Path, names: Sequence[str], cache: Path
-) -> tuple[dict[str, Any], UnreadableCase | None]:
+def _copy(folder: Path, names: Sequence[str], cache: Path) -> tuple[dict[str, Any], UnreadableCase | None]:
     """Read simulations in parallel and write their copies; their records by name, and the first failure."""
     files = [CaseFile(name, folder / name / f"{name}{SUFFIXES[0]}") for name in names]
     results = read_in_parallel(partial(_copy_one, folder, cache), files)

@@ -1,25 +1,22 @@
 """Sets of simulations of AirfRANS: the original files, or generated flows refined on reading.
 
-Axes: B samples, I × J cells of a C-grid, N nodes of a simulation.
+Axes: I × J cells of a C-grid, K nodes of its outer border.
 """
 
-import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import torch
-from jaxtyping import Float64
+from jaxtyping import Float
 from numpy import ndarray
-from torch import Tensor
 
 from linearno.core.device import available_cores
 from linearno.core.errors import UserError
-from linearno.data.airfoil_nodes import CellFields, on_wall, refine_flow, refinement_for
+from linearno.data.airfoil_nodes import CellFields, nodes_in_box, refine_flow
 from linearno.data.airfrans_files import Simulation, read_simulations
 from linearno.data.airfrans_names import (
     MANIFEST,
@@ -33,14 +30,14 @@ from linearno.data.airfrans_names import (
 from linearno.data.array_set import ArraySet
 from linearno.data.availability import describe_generated, how_to_fetch, how_to_generate
 from linearno.data.generation.card import CARD, read_card_for
-from linearno.solvers.airfoil_grid import GridCells, airfoil_grid
-from linearno.solvers.naca import AirfoilCase, naca_sections
+from linearno.solvers.rans import AirfoilCase, GridCells, refined_nodes
 
 CASE = 6  # numbers of `case`: speed, angle, then the digits, the last one −1 if there are three
 NO_DIGIT = -1.0
 COARSEST, FINEST = GridCells(40, 64, 64), GridCells(48, 100, 88)  # grids that the solver was tested on
 MIN_RESOLUTION = 16
 GRID_TOLERANCE = 1e-4  # of stored nodes, in chords; they are float32, up to 100 chords away
+NODE_MARGIN = 1.05  # of the typical number of nodes over the least one
 READ_AT_ONCE = 64  # flows in memory in float64
 
 FILES = ArraySet(
@@ -131,6 +128,15 @@ class GeneratedFlows:
             found += self._refine([self._position[name] for name in names[start : start + READ_AT_ONCE]])
         return found
 
+    def far_field(self, name: str) -> tuple[Float[ndarray, "K 2"], Float[ndarray, "K 4"]]:
+        """Points of the outer border of the grid of a simulation, and the fields there."""
+        split, index = self._position[name]
+        parts = {field: self.stored.arrays[split, field].values[index] for field in FILES.axes}
+        channels = (parts["velocity"], parts["pressure"][..., None], parts["nut"][..., None])
+        cells = np.concatenate([part[:, -1] for part in channels], axis=-1)
+        padded = np.concatenate([cells[:1], cells, cells[-1:]])
+        return parts["nodes"][:, -1], (padded[1:] + padded[:-1]) / 2
+
     def _refine(self, positions: Sequence[tuple[str, int]]) -> list[Simulation]:
         flows = {
             field: [self.stored.arrays[split, field].values[i].astype(np.float64) for split, i in positions]
@@ -158,19 +164,16 @@ def refined_simulations(
         nodes: least number of nodes.
         stored: nodes of the grids, to be compared with those of this version.
     """
-    grids = case_grids(cases, cells)
+    grids = refined_nodes(cases, cells, 1).numpy()
     for case, grid, expected in zip(cases, grids, grids if stored is None else stored, strict=True):
         if abs(grid - expected).max() > GRID_TOLERANCE:
             raise UserError(
                 f"{simulation_name(case)}: its grid is not the one of this version; generate the set again"
             )
-    refinement = [refinement_for(grid, cells.wake, nodes) for grid in grids]
-    factor = max(refinement)
-    fine = case_grids(cases, cells, refinement=factor)
+    fine = refined_nodes(cases, cells, refinement_for(cells, nodes)).numpy()
 
     def one(index: int) -> Simulation:
         mesh, values = refine_flow(grids[index], fine[index], cells.wake, fields[index])
-        assert on_wall(mesh).sum() == len(mesh.wall)
         return Simulation(
             mesh.nodes.astype(np.float32),
             values.astype(np.float32),
@@ -184,29 +187,35 @@ def refined_simulations(
         return list(pool.map(one, range(len(cases))))
 
 
-def case_grids(
-    cases: Sequence[AirfoilCase], cells: GridCells, *, refinement: int = 1
-) -> Float64[ndarray, "B _ _ 2"]:
-    """Nodes of the C-grids of these cases."""
-    angle = torch.tensor([math.radians(case.angle) for case in cases], dtype=torch.float64)
-    reynolds = torch.tensor([case.reynolds for case in cases], dtype=torch.float64)
-    sections = naca_sections([case.digits for case in cases])
-    nodes: Tensor = airfoil_grid(sections, angle, reynolds, cells, refinement=refinement)
-    return nodes.numpy()
+@cache
+def refinement_for(cells: GridCells, nodes: int) -> int:
+    """Refinement that gives airfoils of any shape at least about `nodes` nodes in the box.
+
+    The same for all airfoils of a set: it is that of NACA 0012, with a margin.
+    """
+    typical, refinement = [AirfoilCase((0.0, 0.0, 12.0), 60.0, 0.0)], 1
+    while nodes_in_box(refined_nodes(typical, cells, refinement)[0].numpy(), cells.wake * refinement) < (
+        NODE_MARGIN * nodes
+    ):
+        refinement += 1
+    return refinement
 
 
 def grid_cells(resolution: int, *, along: int | None = None) -> GridCells:
     """Size of a C-grid with `resolution` cells outwards; an error if `along` is not its number along itself.
 
-    Cells of the wake and of the sides follow linearly from (40, 64, 64) and (48, 100, 88).
+    Cells of the wake and of the sides follow linearly from (40, 64, 64) and (48, 100, 88); below, in proportion.
     """
-    share = (resolution - COARSEST.outward) / (FINEST.outward - COARSEST.outward)
-    wake, side = (round(a + share * (b - a)) for a, b in zip(COARSEST[:2], FINEST[:2], strict=True))
+    step = max(0, resolution - COARSEST.outward) / (FINEST.outward - COARSEST.outward)
+    factor = min(1, resolution / COARSEST.outward)
+    wake, side = (round(factor * (a + step * (b - a))) for a, b in zip(COARSEST[:2], FINEST[:2], strict=True))
     if resolution < MIN_RESOLUTION:
         raise UserError(f"resolution {resolution} is too coarse; AirfRANS needs at least {MIN_RESOLUTION}")
     cells = GridCells(wake, side, resolution)
     if along is not None and 2 * (wake + side) != along:
-        raise UserError(f"a C-grid of {along} × {resolution} cells is none of AirfRANS; generate the set again")
+        raise UserError(
+            f"a C-grid of {along} × {resolution} cells is none of these sets; generate the set again"
+        )
     return cells
 
 

@@ -1,10 +1,11 @@
 """Benchmarks: data, training protocol and metrics."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from numpy import ndarray
 from pydantic import PositiveInt
 from torch import Tensor
 
@@ -172,6 +173,12 @@ class Benchmark:
         metrics: errors of each sample by name, in the form of `loss`; the first one chooses the best epoch.
         summaries: (predictions, test data) → one number for the test set, by name: a rank correlation.
             Predictions are (S, N, C), or (T, C) of packed data.
+        constrain: (prediction, batch) → prediction with values that are known in advance, such as zero velocity
+            on a wall, in the form of `loss`; applied to the predictions that are evaluated.
+        test_set: (predictions, test data) → values for each test sample by name, (S,): lift and drag. They are
+            written to the run folder for figures.
+        cells: (config, indices of test samples) → quadrilaterals (Q, 4) or triangles (Q, 3) of each, for
+            figures on its mesh.
         resolution: default of `generate`.
         small: number of samples of each split that `generate` writes on a CPU unless sizes or `--full` are
             given, for solvers that need hours for the complete set; the protocol's numbers by default.
@@ -193,6 +200,9 @@ class Benchmark:
     loss: PerSample | None = None
     metrics: Mapping[str, PerSample] = field(default_factory=lambda: {"relative_l2": relative_l2})
     summaries: Mapping[str, Callable[[Tensor, FieldData], float]] = field(default_factory=dict)
+    constrain: Callable[[Tensor, Batch], Tensor] | None = None
+    test_set: Callable[[Tensor, FieldData], Mapping[str, ndarray]] | None = None
+    cells: Callable[[Any, Sequence[int]], Sequence[ndarray]] | None = None
     resolution: int | None = None
     small: dict[str, int] = field(default_factory=dict)
     published: tuple[str, ...] = ()

@@ -115,6 +115,14 @@ def probe_sample(task: Task, data: FieldData, device: torch.device, points: int 
     return task.probe_batch(batch, None if drawn is None else drawn.to(device))
 
 
+def constrain(
+    known: PerSample, predictions: Float[Tensor, "*form C"], data: FieldData
+) -> Float[Tensor, "*form C"]:
+    """Predictions for all samples of `data` with the values that `known` sets, see `Benchmark.constrain`."""
+    batch = data.everything().to(predictions.device)
+    return known(predictions, batch) if data.offsets is None else known(predictions[None], batch)[0]
+
+
 def sample_errors(
     metric: PerSample, prediction: Float[Tensor, "*form C"], data: FieldData
 ) -> Float[Tensor, "S"]:

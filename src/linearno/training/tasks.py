@@ -16,6 +16,7 @@ from linearno.core.errors import UserError, brief
 from linearno.core.randomness import torch_generator
 from linearno.core.registry import Registry
 from linearno.data.field_data import FieldData
+from linearno.data.point_sampling import draw_points, select_points, separate
 from linearno.data.sample import Batch, FieldSpec
 from linearno.data.sensor_sampling import draw_observed, observed_count
 from linearno.nn import roll_out
@@ -33,6 +34,7 @@ class Task(Config):
     name: str = "direct"
     metric: ClassVar[str | None] = None  # name in METRICS of the first error; None: the benchmark's own
     provides: ClassVar[frozenset[str]] = frozenset()  # model arguments that come from this task
+    packs: ClassVar[bool] = False  # takes meshes of different sizes, as the direct task does
     per_sample_draw: ClassVar[bool] = False  # a draw has one entry per sample; otherwise the batch shares it
 
     @property
@@ -51,7 +53,7 @@ class Task(Config):
 
     def require_packed(self, data: FieldData) -> None:
         """Refuse meshes of different sizes, which only the direct task takes."""
-        if data.offsets is not None and self.name != "direct":
+        if data.offsets is not None and self.name != "direct" and not self.packs:
             raise UserError(f"task={self.name} takes meshes of one size, these differ; use task=direct")
 
     def scaling_batch(self, data: Batch, spec: FieldSpec) -> Batch:
@@ -257,6 +259,41 @@ class Completion(Task):
         return predictor(self.probe_batch(batch, drawn))
 
 
+class Covering(Task):
+    """The direct task, tested in random draws of points that together cover a mesh, as published for AirfRANS.
+
+    Each model call sees `points` points of a mesh, drawn at random without replacement. Draws are repeated until
+    every point was drawn; the prediction at a point is the mean over its draws. One call with the whole mesh,
+    as in the direct task, is exact and needs a fraction of the time.
+    """
+
+    name: Literal["covering"] = "covering"
+    points: PositiveInt = 32_000  # of a draw
+    packs = True
+
+    def draw(self, points: int, *key: int) -> Drawn:
+        """A seed for the draws of a batch."""
+        return torch.randint(2**31, (1,), generator=torch_generator(*key))
+
+    def draws(self, shape: tuple[int, ...], *key: int) -> Draws:
+        return None
+
+    def predict(self, predictor: Predictor, batch: Batch, drawn: Drawn) -> Fields:
+        assert drawn is not None
+        samples = [batch] if batch.segments is not None and batch.size == 1 else separate(batch)
+        parts = [self._cover(predictor, sample, int(drawn), i) for i, sample in enumerate(samples)]
+        return torch.cat(parts, dim=0 if batch.segments is None else 1)
+
+    def _cover(self, predictor: Predictor, sample: Batch, *key: int) -> Fields:
+        generator, count = torch_generator(*key), sample.targets.shape[1]
+        total, visits = torch.zeros_like(sample.targets), sample.targets.new_zeros(count)
+        while not visits.all():
+            points = draw_points(count, self.points, generator).to(visits.device)
+            total[:, points] += predictor(select_points(sample, points))
+            visits[points] += 1
+        return total / visits[:, None]
+
+
 def _repeated(batch: Batch, times: int) -> Batch:
     """Every sample `times` times in a row, without its targets."""
     return batch._replace(targets=batch.targets[..., :0]).repeat(times)
@@ -272,6 +309,7 @@ TASKS.register("direct")(Task)
 TASKS.register("rollout")(Rollout)
 TASKS.register("timed")(Timed)
 TASKS.register("completion")(Completion)
+TASKS.register("covering")(Covering)
 
 
 def make_task(values: dict[str, Any] | None) -> Task:

@@ -36,10 +36,14 @@ def read_point_arrays(file: CaseFile, names: Sequence[str]) -> PointArrays:
     found = mesh.fields["points"]
     if missing := [name for name in names if name not in found]:
         only = " at the points (the cells have one)" if missing[0] in mesh.fields["cells"] else ""
-        raise UserError(f"holds no array {missing[0]!r}{only}; at its points are {', '.join(found) or 'none'}")
+        raise UserError(
+            f"holds no array {missing[0]!r}{only}; at its points are {', '.join(found) or 'none'}"
+        )
     points = np.asarray(mesh.points)
     if mesh.cells is None:
-        return PointArrays(points, {name: found[name] for name in names}, np.empty((0, QUAD), int), np.empty(0, int))
+        return PointArrays(
+            points, {name: found[name] for name in names}, np.empty((0, QUAD), int), np.empty(0, int)
+        )
     counts = np.diff(mesh.cells.offsets)
     corners = mesh.cells.offsets[:-1][counts == QUAD, None] + np.arange(QUAD)
     others = np.unique(mesh.cells.corners[np.repeat(counts != QUAD, counts)])
