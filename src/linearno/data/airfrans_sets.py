@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -53,6 +53,7 @@ FILES = ArraySet(
 )
 
 
+@runtime_checkable
 class SimulationSet(Protocol):
     """Simulations by name, and lists of names.
 

@@ -2,6 +2,8 @@
 
 import re
 
+import numpy as np
+
 from linearno.data import metric_title
 from linearno.report.formatting import capitalise, number
 from linearno.report.html import Markup, join, tag
@@ -130,22 +132,23 @@ def _rollout_picture(run: Run, index: int, channel: int) -> Markup:
 
 
 def field_case(found: Cases, index: int, channel: int) -> Case:
-    """One output of one case, with its first input; `index` is its position in `RANKS`."""
-    spec, name = found.spec, found.spec.outputs[channel]
+    """One output of one case, with one of its inputs; `index` is its position in `RANKS`."""
+    spec, name, given = found.spec, found.spec.outputs[channel], _shown_input(found)
     return Case(
         coords=found.coords[index],
         truth=found.targets[index][:, channel],
         prediction=found.predictions[index][:, channel],
-        input=None if found.inputs is None else found.inputs[index][:, 0],
+        input=None if found.inputs is None else found.inputs[index][:, given],
         axis_labels=_axis_labels(found),
         input_label=""
         if found.inputs is None
-        else label_with_unit(spec.inputs[0], spec.unit(spec.inputs[0])),
+        else label_with_unit(spec.inputs[given], spec.unit(spec.inputs[given])),
         output_label=label_with_unit(name, spec.unit(name)),
         grid=spec.grid,
         observed=None if found.observed is None else found.observed[index],
         over_time=len(spec.coords) == 2 and any(axis in TIME_COORDS for axis in spec.coords),
         view=spec.plot_extent,
+        cells=None if found.cells is None else found.cells[index],
     )
 
 
@@ -167,7 +170,15 @@ def _input_name(found: Cases) -> str:
     """Description of the input for the alternative text of a figure."""
     if found.observed is not None:
         return f"{found.observed.shape[1]:,} observed values of {len(found.coords[0]):,}"
-    return "the points" if found.inputs is None else found.spec.inputs[0]
+    return "the points" if found.inputs is None else found.spec.inputs[_shown_input(found)]
+
+
+def _shown_input(found: Cases) -> int:
+    """The first input that is not constant in a case; the first one if all are."""
+    for channel in range(len(found.spec.inputs)):
+        if found.inputs is not None and any(np.ptp(values[:, channel]) > 0 for values in found.inputs):
+            return channel
+    return 0
 
 
 def _omitted_fields(found: Cases) -> str:
@@ -176,7 +187,7 @@ def _omitted_fields(found: Cases) -> str:
     if len(found.spec.outputs) > MAX_CHANNELS:
         notes.append(f"Of {len(found.spec.outputs)} outputs the first {MAX_CHANNELS} are shown.")
     if len(found.spec.inputs) > 1:
-        notes.append(f"Of {len(found.spec.inputs)} inputs the first is shown.")
+        notes.append(f"Of {len(found.spec.inputs)} inputs {found.spec.inputs[_shown_input(found)]} is shown.")
     return " ".join(notes)
 
 

@@ -8,6 +8,7 @@ from linearno.core.atomic_io import write_text
 from linearno.core.provenance import package_version
 from linearno.report import cases
 from linearno.report import plots as pictures
+from linearno.report.benchmark_figures import benchmark_figures
 from linearno.report.figures import write_figures
 from linearno.report.html import Markup, join, tag
 from linearno.report.run_folder import Run, read_runs
@@ -86,6 +87,7 @@ def _run_section(run: Run, index: int) -> Section:
         )
     for key, title, content in (
         ("cases", "Best, median and worst case", cases.cases(run)),
+        ("benchmark", "Figures of the benchmark", benchmark_figures(run)),
         ("motion", "The median case in motion", cases.animation(run)),
         ("slices", "Slices", pictures.slices(run)),
         ("source", "Provenance", provenance(run)),

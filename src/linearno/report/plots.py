@@ -1,5 +1,7 @@
 """Figures of a page with captions that explain them."""
 
+from typing import Any
+
 import numpy as np
 from matplotlib.figure import Figure
 from numpy import ndarray
@@ -161,20 +163,21 @@ def slices(run: Run) -> Markup | None:
 
 
 def _maps(run: str, found: Cases, letter: str, dominant: ndarray, weights: ndarray, verb: str) -> Markup:
-    coords, grid = found.points(min(1, len(found.coords) - 1)), found.spec.grid
-    view = found.spec.plot_extent
+    median = min(1, len(found.coords) - 1)
+    coords, grid = found.points(median), found.spec.grid
+    mesh: dict[str, Any] = {"view": found.spec.plot_extent, "cells": found.cells and found.cells[median]}
     layers, heads, _ = weights.shape
     side = "from" if verb == "reads" else "to"
     heads_of_run = f"of every head and layer of {run}"
     pictures = [
         picture(
-            dominant_slices_figure(coords, dominant, grid=grid, view=view),
+            dominant_slices_figure(coords, dominant, grid=grid, **mesh),
             alt=f"Dominant slice of {letter} {heads_of_run}",
             caption=f"The slice that a point {verb} most {side}, by colour. Colours are assigned in each "
             "panel by the number of points; the least frequent slices share grey.",
         ),
         picture(
-            slice_weights_figure(coords, weights, grid=grid, view=view),
+            slice_weights_figure(coords, weights, grid=grid, **mesh),
             alt=f"Weight {letter} of the most used slice {heads_of_run}",
             caption=f"The weight {letter} of the most used slice of the head. Each panel has "
             "its own scale, from zero (dark) to its largest weight (bright).",

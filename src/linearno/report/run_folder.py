@@ -6,7 +6,7 @@ Axes: S samples, K cases, N points, X coordinates, C channels, T frames, P obser
 import csv
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,7 @@ class Cases:
         predictions: predicted output fields.
         slices: slice maps of the median case, if the model has slices.
         observed: (K, P) indices of the observed points of a field reconstruction.
+        cells: corners of the cells of each case, if the benchmark has meshes.
     """
 
     spec: FieldSpec
@@ -66,6 +67,7 @@ class Cases:
     predictions: Fields
     slices: Slices | None
     observed: Integer[ndarray, "K P"] | None
+    cells: list[Integer[ndarray, "_ _"]] | None = None
 
     def positions(self, values: Fields, index: int) -> Float[ndarray, "N T X"] | None:
         """Positions of a case's points in each frame, if `values` (targets, predictions) contain them."""
@@ -96,6 +98,7 @@ class Run:
         errors: (S,) main metric of each test sample.
         frame_errors: (T,) mean relative L2 of each frame of a rollout.
         cases: best, median and worst sample.
+        test_set: values (S,) of all test samples by name, if the benchmark has some.
     """
 
     name: str
@@ -109,6 +112,7 @@ class Run:
     errors: Float[ndarray, "S"] | None
     frame_errors: Float[ndarray, "T"] | None
     cases: Cases | None
+    test_set: dict[str, ndarray] = field(default_factory=dict)
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
@@ -145,6 +149,7 @@ def read_run(folder: Path, name: str) -> Run:
         errors=_read_errors(folder / "per_sample.csv", metric),
         frame_errors=_frame_errors(folder / "metrics.json", metrics),
         cases=_read_cases(folder / "figures" / "cases.npz", card),
+        test_set=_read_arrays(folder / "figures" / "test_set.npz"),
     )
 
 
@@ -198,6 +203,17 @@ def _read_errors(path: Path, metric: str) -> Float[ndarray, "S"] | None:
         raise UserError(f"{path}: expected the columns sample,{metric} with numbers; {REEVALUATE}") from None
 
 
+def _read_arrays(path: Path) -> dict[str, ndarray]:
+    """Read all arrays of a file; none if it does not exist."""
+    if not path.exists():
+        return {}
+    try:
+        with np.load(path, allow_pickle=False) as disk:
+            return {name: disk[name] for name in disk.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is damaged ({error}); {REEVALUATE}") from None
+
+
 def _read_cases(path: Path, card: dict[str, Any]) -> Cases | None:
     """Read and check figures/cases.npz."""
     if not path.exists():
@@ -224,6 +240,7 @@ def _read_cases(path: Path, card: dict[str, Any]) -> Cases | None:
         inputs=_split_cases(arrays, "inputs") if "inputs" in arrays else None,
         slices=slices,
         observed=arrays.get("observed"),
+        cells=_split_cells(arrays) if "cells" in arrays else None,
         **{name: _split_cases(arrays, name) for name in ("coords", "targets", "predictions")},
     )
 
@@ -243,6 +260,18 @@ def _case_sizes(arrays: dict[str, ndarray]) -> list[int]:
 def _split_cases(arrays: dict[str, ndarray], name: str) -> Fields:
     """Split an array into cases, which are stacked if meshes have one size, else concatenated."""
     return list(np.split(arrays[name], arrays["offsets"][1:-1]) if "offsets" in arrays else arrays[name])
+
+
+def _split_cells(arrays: dict[str, ndarray]) -> list[ndarray]:
+    """Split the cells into those of each case; raise if a corner is no point of it."""
+    offsets, sizes = arrays["cell_offsets"].tolist(), _case_sizes(arrays)
+    parts = np.split(arrays["cells"], offsets[1:-1])
+    if len(parts) != len(sizes) or any(
+        part.size and not 0 <= part.min() <= part.max() < size
+        for part, size in zip(parts, sizes, strict=True)
+    ):
+        raise ValueError("cells have corners that are no points of their case")
+    return parts
 
 
 def _generic_spec(arrays: dict[str, ndarray]) -> FieldSpec:

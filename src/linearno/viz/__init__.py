@@ -1,5 +1,6 @@
 """Matplotlib figures from arrays, without files, models or pyplot state."""
 
+from linearno.viz.airfoil import WallPressure, polar_figure, wall_pressure_figure
 from linearno.viz.curves import (
     ErrorSet,
     FrameErrors,
@@ -20,6 +21,7 @@ __all__ = [
     "RankSet",
     "RolloutCase",
     "TrainingCurve",
+    "WallPressure",
     "case_figure",
     "data_uri",
     "dominant_slices_figure",
@@ -29,10 +31,12 @@ __all__ = [
     "frame_figure",
     "gif_bytes",
     "png_bytes",
+    "polar_figure",
     "rank_figure",
     "rollout_figure",
     "rollout_frames",
     "slice_weights_figure",
     "strip_figure",
     "training_figure",
+    "wall_pressure_figure",
 ]

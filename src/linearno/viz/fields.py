@@ -12,9 +12,10 @@ import numpy as np
 from jaxtyping import Float, Integer
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from matplotlib.tri import Triangulation
 from numpy import ndarray
 
-from linearno.viz.mesh import corners, is_straight, triangulate
+from linearno.viz.mesh import cells_within, corners, is_straight, triangulate, triangulate_cells
 from linearno.viz.style import FONT, WIDTH, escape_mathtext
 
 # Perceptually uniform, and suitable for colour-blind readers.
@@ -51,6 +52,7 @@ class Case:
         over_time: whether one of two coordinates is time, which has no common scale with space.
         view: bounds of the plot.
         predicted_coords: (N, X) predicted positions of points that move.
+        cells: (Q, 3 or 4) corners of the cells of a plane mesh, to draw on.
     """
 
     coords: Coords
@@ -65,12 +67,16 @@ class Case:
     over_time: bool = False
     view: View = None
     predicted_coords: Coords | None = None
+    cells: Integer[ndarray, "Q K"] | None = None
 
     def draw(self, axes: Any, values: Values, scale: Limits, colors: str, *, predicted: bool = False) -> None:
         """Draw a field at the points, or at their predicted positions."""
         moved = self.predicted_coords
         coords = moved if predicted and moved is not None else self.coords
-        draw_field(axes, coords, values, self.grid, scale, colors, within_outline=moved is not None)
+        cells = None if self.cells is None else cells_within(coords, self.cells, self.view)
+        draw_field(
+            axes, coords, values, self.grid, scale, colors, within_outline=moved is not None, cells=cells
+        )
 
 
 def case_figure(case: Case, *, title: str = "") -> Figure:
@@ -88,7 +94,6 @@ def case_figure(case: Case, *, title: str = "") -> Figure:
         _add_title_and_colorbar(axes, name, case.output_label)
     _draw_input(panels[0], case, shared)
     _label_axes(panels, case.axis_labels)
-    apply_view(panels, case.view)
     return figure
 
 
@@ -108,7 +113,6 @@ def strip_figure(case: Case) -> Figure:
         case.draw(axes, values, limits, colors, predicted=name == "prediction")
         _add_title_and_colorbar(axes, name, "")
     _label_axes(panels, case.axis_labels)
-    apply_view(panels, case.view)
     for axes in panels[1:]:
         if axes.get_subplotspec().is_first_row():  # in a row, only the first panel is labelled
             axes.set_xlabel("")
@@ -144,7 +148,6 @@ def field_figure(
     draw_field(panels[0], coords, values, grid, color_limits(values), FIELD_COLORMAP)
     _add_title_and_colorbar(panels[0], title, label)
     _label_axes(panels, axis_labels)
-    apply_view(panels, view)
     return figure
 
 
@@ -168,6 +171,7 @@ def draw_field(
     colors: str,
     *,
     within_outline: bool = False,
+    cells: Integer[ndarray, "Q K"] | None = None,
 ) -> None:
     """Draw a field as a line (1-D), cells, interpolated triangles (2-D) or a point cloud (3-D).
 
@@ -183,6 +187,7 @@ def draw_field(
         colors: name of the colour map.
         within_outline: treat a rectilinear grid as a curved one. For points that move, whose grid is
             rectilinear in some frames only: cells would extend beyond the outline there.
+        cells: corners of the cells of a plane mesh without a grid; a triangulation of the points if None.
     """
     style: dict[str, Any] = {"cmap": colors, "vmin": scale[0], "vmax": scale[1]}
     if coords.shape[1] == 1:
@@ -201,10 +206,14 @@ def draw_field(
         else:
             x, y = corners(x, within_outline=within_outline), corners(y, within_outline=within_outline)
         axes.pcolormesh(x, y, values.reshape(grid), rasterized=True, **style)
-    elif (mesh := triangulate(coords)) is not None and np.isfinite(values).all():
+    elif (mesh := _triangulation(coords, cells)) is not None and np.isfinite(values).all():
         axes.tripcolor(mesh, values, shading="gouraud", **style)
     else:
         axes.scatter(*coords.T, c=values, s=dot_size(len(coords)), **style)
+
+
+def _triangulation(coords: Coords, cells: Integer[ndarray, "Q K"] | None) -> Triangulation | None:
+    return triangulate(coords) if cells is None else triangulate_cells(coords, cells)
 
 
 def draw_points(axes: Any, coords: Coords) -> None:
@@ -284,6 +293,7 @@ def _create_panels(
     panels = figure.subplots(
         rows, columns, squeeze=False, sharex=shared, sharey=shared, subplot_kw=kind, gridspec_kw=place | gaps
     )
+    apply_view(list(panels.flat), view)  # before colour bars, whose position depends on the limits
     return figure, list(panels.flat)
 
 

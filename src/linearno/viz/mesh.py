@@ -46,18 +46,56 @@ def triangulate(coords: Float[ndarray, "N 2"]) -> Triangulation | None:
     return mesh
 
 
-def nearest_points(coords: Float[ndarray, "N 2"], pixels: int) -> Integer[ndarray, "P Q"]:
+def triangulate_cells(coords: Float[ndarray, "N 2"], cells: Integer[ndarray, "Q _"]) -> Triangulation:
+    """Triangulation of a mesh of triangles or quadrilaterals; quadrilaterals are split along a diagonal."""
+    corners = range(1, cells.shape[1] - 1)
+    triangles = np.concatenate([cells[:, [0, corner, corner + 1]] for corner in corners])
+    return Triangulation(*coords.astype(float).T, triangles)
+
+
+def cells_within(
+    coords: Float[ndarray, "N 2"],
+    cells: Integer[ndarray, "Q K"],
+    view: tuple[tuple[float, float], ...] | None,
+) -> Integer[ndarray, "_ K"]:
+    """Cells with a corner within the bounds of a plot."""
+    return cells if view is None else cells[~outside_view(coords, view)[cells].all(axis=1)]
+
+
+def outside_view(coords: Float[ndarray, "N 2"], view: tuple[tuple[float, float], ...]) -> Bool[ndarray, "N"]:
+    """Points outside the bounds of a plot."""
+    low, high = np.array(view).T
+    return ((coords < low) | (coords > high)).any(axis=1)
+
+
+def cell_reach(coords: Float[ndarray, "N 2"], cells: Integer[ndarray, "Q K"]) -> Float[ndarray, "N"]:
+    """Longest edge of the cells at each point; 0 at points without cells."""
+    length = np.linalg.norm(coords[cells] - coords[np.roll(cells, -1, axis=1)], axis=-1).max(axis=1)
+    reach = np.zeros(len(coords))
+    np.maximum.at(reach, cells, length[:, None])
+    return reach
+
+
+def nearest_points(
+    coords: Float[ndarray, "N 2"], pixels: int, reach: Float[ndarray, "N"] | None = None
+) -> Integer[ndarray, "P Q"]:
     """Index of the nearest point for each pixel of the bounding box; −1 if no point is near.
 
     Rows run upwards along the second coordinate; the longer side has `pixels` pixels.
+
+    Args:
+        coords: points.
+        pixels: number of pixels along the longer side.
+        reach: distance from each point up to which pixels belong to it; by default that of its neighbours.
     """
     low, size = coords.min(axis=0), np.ptp(coords, axis=0)
     counts = np.maximum(np.ceil(pixels * size / size.max()), 1).astype(int)
     x, y = (low[k] + (np.arange(counts[k]) + 0.5) / counts[k] * size[k] for k in (0, 1))
     tree = cKDTree(coords)
     distance, index = tree.query(np.stack(np.meshgrid(x, y), axis=-1))
-    spacing = tree.query(coords, k=min(5, len(coords)))[0][:, -1]
-    return np.where(distance <= spacing[index], index, -1)
+    if reach is None:
+        reach = tree.query(coords, k=min(5, len(coords)))[0][:, -1]
+    return np.where(distance <= reach[index], index, -1)
 
 
 def _spans_hole(coords: Float[ndarray, "N 2"], triangles: Integer[ndarray, "T 3"]) -> Bool[ndarray, "T"]:

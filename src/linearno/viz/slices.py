@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy import ndarray
 
 from linearno.viz.fields import FIELD_COLORMAP, Grid, View, apply_view, panel_aspect
-from linearno.viz.mesh import corners, is_straight, nearest_points
+from linearno.viz.mesh import cell_reach, corners, is_straight, nearest_points, outside_view
 from linearno.viz.style import (
     FONT,
     WIDTH,
@@ -26,6 +26,7 @@ from linearno.viz.style import (
 )
 
 Coords = Float[ndarray, "N X"]
+Cells = Integer[ndarray, "Q K"] | None  # corners of the cells of a plane mesh
 
 _DARK_THEN_LIGHT = [*range(0, 14, 2), 16, 18, *range(1, 14, 2), 17, 19]  # indices in tab20, without greys
 IMAGE_PIXELS = 160  # along the longer side of a panel of scattered points
@@ -43,22 +44,32 @@ class RankSet:
 
 
 def dominant_slices_figure(
-    coords: Coords, dominant: Integer[ndarray, "L H N"], *, grid: Grid = None, view: View = None
+    coords: Coords,
+    dominant: Integer[ndarray, "L H N"],
+    *,
+    grid: Grid = None,
+    view: View = None,
+    cells: Cells = None,
 ) -> Figure:
     """Map of the slice with the largest weight at each point, in a panel for each layer and head.
 
     In each panel, the most frequent slices get one colour each, the others share grey.
     """
     return _small_multiples(
-        coords, np.apply_along_axis(_relabel_by_count, -1, dominant), grid, view, _category_style
+        coords, np.apply_along_axis(_relabel_by_count, -1, dominant), grid, view, cells, _category_style
     )
 
 
 def slice_weights_figure(
-    coords: Coords, weights: Float[ndarray, "L H N"], *, grid: Grid = None, view: View = None
+    coords: Coords,
+    weights: Float[ndarray, "L H N"],
+    *,
+    grid: Grid = None,
+    view: View = None,
+    cells: Cells = None,
 ) -> Figure:
     """Map of the weight of one slice at each point, in a panel for each layer and head."""
-    return _small_multiples(coords, weights, grid, view, _zero_based_style)
+    return _small_multiples(coords, weights, grid, view, cells, _zero_based_style)
 
 
 def rank_figure(runs: Sequence[RankSet]) -> Figure:
@@ -102,12 +113,17 @@ def _zero_based_style(values: ndarray) -> dict[str, Any]:
 
 
 def _small_multiples(
-    coords: Coords, values: ndarray, grid: Grid, view: View, style: Callable[[ndarray], dict[str, Any]]
+    coords: Coords,
+    values: ndarray,
+    grid: Grid,
+    view: View,
+    cells: Cells,
+    style: Callable[[ndarray], dict[str, Any]],
 ) -> Figure:
     """A panel for each layer (row) and head (column), at computed positions: layout engines are slow here."""
     layers, heads, _ = values.shape
     plane = _project_to_plane(coords)
-    draw = _panel_painter(plane, grid if coords.shape[1] == 2 else None)
+    draw = _panel_painter(plane, grid if coords.shape[1] == 2 else None, view, cells)
     ratio, equal = panel_aspect(plane, view)
     width = max(WIDTH, heads + 0.6)
     font = FONT * width / WIDTH  # a wider figure is scaled down on the page
@@ -132,12 +148,13 @@ def _small_multiples(
 
 
 def _panel_painter(
-    plane: Float[ndarray, "N 2"], grid: Grid
+    plane: Float[ndarray, "N 2"], grid: Grid, view: View, cells: Cells
 ) -> Callable[[Axes, ndarray, dict[str, Any]], None]:
     """A function that draws a field in a panel, as cells of a grid or as the nearest point of each pixel.
 
     There is no interpolation, which would mix categories. The geometry is computed once for all panels. On a
-    curved grid nothing is drawn beyond its outline, such as inside an airfoil.
+    curved grid nothing is drawn beyond its outline, such as inside an airfoil; scattered points are drawn as far
+    as their cells reach, if there are some, within `view`.
     """
     if grid is not None and len(grid) == 2:
         nodes = [axis.reshape(grid) for axis in plane.T]
@@ -147,10 +164,20 @@ def _panel_painter(
             axes.pcolormesh(x, y, field.reshape(grid), **style)
 
         return cells
-    index = nearest_points(plane, IMAGE_PIXELS)
+    visible = np.arange(len(plane))
+    if view is not None and len(view) == 2:
+        visible = np.flatnonzero(~outside_view(plane, view))
+    reach = None if cells is None else cell_reach(plane, cells)[visible]
+    shown = plane[visible]
+    index = nearest_points(shown, IMAGE_PIXELS, reach)
+    extent = (
+        *(float(end(shown[:, 0])) for end in (np.min, np.max)),
+        *(float(end(shown[:, 1])) for end in (np.min, np.max)),
+    )
 
     def pixels(axes: Axes, field: ndarray, style: dict[str, Any]) -> None:
-        axes.imshow(np.ma.masked_array(field[index], index < 0), origin="lower", **style)
+        image = np.ma.masked_array(field[visible][index], index < 0)
+        axes.imshow(image, origin="lower", extent=extent, **style)
 
     return pixels
 
