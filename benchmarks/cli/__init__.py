@@ -25,6 +25,11 @@ VERBS = {
             "navier_stokes_schemes:navier_stokes_schemes", "Compare schemes and grids"
         ),
         "airfoil-flows": Verb("airfoil_flows:airfoil_flows", "Compare flows with the published flows"),
+        "naca0012": Verb("airfoil_cases:naca0012", "Compare NACA 0012 with NASA's values"),
+        "airfrans-surfaces": Verb(
+            "airfoil_cases:airfrans_surfaces", "Compare pressures with surfaces of AirfRANS"
+        ),
+        "random-airfoils": Verb("airfoil_cases:random_airfoils", "Compare random airfoils with NeuralFoil"),
         "forging-meshes": Verb("forging_meshes:forging_meshes", "Compare forgings on finer meshes"),
     },
     "Records": {

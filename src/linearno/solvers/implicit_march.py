@@ -195,7 +195,8 @@ def _step(
 
 def _ramped(target: Tensor, ramp: Tensor, step: int) -> Tensor:
     start = target.clamp(-RAMP_START, RAMP_START)
-    return start + (target - start) * (step / ramp.clamp(min=1)).clamp(max=1)
+    share = torch.where(ramp > step, step / ramp.clamp(min=1), 1.0)
+    return start + (target - start) * share
 
 
 def _change(history: Float64[Tensor, "B T 2"], step: int, window: int) -> Float64[Tensor, "B 2"]:

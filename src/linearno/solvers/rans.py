@@ -22,6 +22,7 @@ from linearno.solvers.airfoil_grid import GridCells, airfoil_grid
 from linearno.solvers.c_grid_cells import CellGrid, build_cells
 from linearno.solvers.implicit_march import RAMP_START, MarchPlan, MarchResult, march
 from linearno.solvers.incompressible import Stream, forces
+from linearno.solvers.k_omega_sst import KOmegaSST, start_from_spalart_allmaras
 from linearno.solvers.naca import (
     VISCOSITY,
     AirfoilCase,
@@ -38,6 +39,7 @@ from linearno.solvers.turbulence import State, TurbulenceModel
 __all__ = ["AirfoilCase", "AirfoilFlows", "GridCells", "airfoil_flows", "refined_nodes", "sample_case"]
 
 ATTEMPTS = (MarchPlan(25, 60), MarchPlan(50, 110))
+EXTRA_START_STEPS = 10  # of Spalart–Allmaras before k-ω SST, after the ramp
 START_SHARE, MAX_START_LIFT = 0.9, 0.8  # circulation of the initial flow
 VORTEX_SHARE, VORTEX_RANGE = 0.9, (-1.4, 1.6)  # first lift coefficient at the far field
 MAX_START_SPEED = 3.0
@@ -45,7 +47,7 @@ LAYER = (0.002, 0.018)  # thickness of the initial boundary layer at both edges:
 FRICTION_SPEED = 0.04  # in the initial turbulence
 MAX_CHUNK_BYTES = 1 << 29  # of a chunk on a CPU
 WORKSPACE_COLUMNS, FIELDS = 16, 800  # memory beside the factors: columns, and fields of float64
-MODELS: dict[str, TurbulenceModel] = {"sa": SpalartAllmaras()}
+MODELS: dict[str, TurbulenceModel] = {"sst": KOmegaSST(), "sa": SpalartAllmaras()}
 
 log = logging.getLogger(__name__)
 
@@ -244,7 +246,16 @@ def _solve(
 
 
 def _attempt(model: TurbulenceModel, start: Start, plan: MarchPlan, precision: torch.dtype) -> MarchResult:
-    return march(model, *start, plan, precision=precision)
+    """March with Spalart–Allmaras, and from its result with k-ω SST."""
+    if not isinstance(model, KOmegaSST):
+        return march(model, *start, plan, precision=precision)
+    first = march(
+        MODELS["sa"], *start, MarchPlan(plan.ramp, plan.ramp + EXTRA_START_STEPS), precision=precision
+    )
+    stream = start.stream._replace(lift=first.lift)
+    state = start_from_spalart_allmaras(start.grid, stream, first.state)
+    second = march(model, start.grid, stream, state, MarchPlan(0, plan.max_steps), precision=precision)
+    return second._replace(steps=first.steps + second.steps)
 
 
 def _replace(result: MarchResult, index: Int64[Tensor, "b"], new: MarchResult) -> None:
