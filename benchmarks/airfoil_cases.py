@@ -64,7 +64,7 @@ def naca0012(
     for cells in _grids(grids):
         for model in _models(models):
             for angle in (int(text) for text in angles.split(",")):
-                row = _solve_case(AirfoilCase((0, 0, 12), NASA_REYNOLDS * VISCOSITY, angle), cells, model, target)
+                row = _solve_case(AirfoilCase((0.0, 0.0, 12.0), NASA_REYNOLDS * VISCOSITY, float(angle)), cells, model, target)
                 lift, drag = NASA[model][angle]
                 rows.append(row.facts | {"angle": angle, "nasa_lift": lift * correction, "nasa_drag": drag})
                 console.print(f"{model}, {angle}°, {row.facts['grid']}: {_coefficients(rows[-1])}")

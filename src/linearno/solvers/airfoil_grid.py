@@ -114,7 +114,7 @@ def _unfold(z: Complex[Tensor, "B N"], upper: Tensor) -> Complex[Tensor, "B N"]:
     """√z with arguments of z between -π/2 and 3π/2 on the upper side, π/2 and 5π/2 on the lower."""
     turned = torch.sqrt(torch.where(upper, -1j * z, 1j * z))
     turn = math.sqrt(0.5) * (1 + 1j)
-    return turned * torch.where(upper, turn, 1j * turn)
+    return torch.where(upper, turned * turn, turned * (1j * turn))  # scalars would be rounded to complex64
 
 
 def _body_points(sections: Sections, origin: Complex[Tensor, "B"], parameter: Curve) -> Complex[Tensor, "B N"]:

@@ -51,7 +51,7 @@ class CellGrid(NamedTuple):
         return CellGrid(self.wall, *parts, outlets=(self.outlets[0][index], self.outlets[1][index]))
 
 
-def build_cells(nodes: Float64[Tensor, "B I+1 J+1 2"], wake: int) -> CellGrid:
+def build_cells(nodes: Float64[Tensor, "B _ _ 2"], wake: int) -> CellGrid:
     """Cells of grids whose J axis lies to the left of the I axis.
 
     Args:

@@ -38,8 +38,8 @@ class AirfoilCase(NamedTuple):
     """Airfoil of chord 1 m in a stream of air.
 
     Args:
-        digits: (camber, its position, thickness) for four digits, (lift, its position, 0 or 1 for a reflexed
-            camber line, thickness) for five: camber and thickness in percent of the chord, position of the
+        digits: (camber, its position, thickness) for four digits, (lift, its position, 0 or 1, which has
+            no effect, thickness) for five: camber and thickness in percent of the chord, position of the
             largest camber in tenths of the chord for four digits and in twentieths for five, lift in 3/20 of
             the ideal lift coefficient. A position of 0 among four digits means no camber.
         speed: of the stream in m/s.
@@ -193,7 +193,11 @@ def _four_digit_camber(index: int, digits: tuple[float, ...]) -> tuple[float, li
 
 
 def _five_digit_camber(index: int, digits: tuple[float, ...]) -> tuple[float, list[list[float]]]:
-    """A cubic before x = r; a straight line after it, or another cubic without pitching moment (reflex)."""
+    """A cubic before x = r and a straight line after it.
+
+    The third digit stands for a reflexed line. In AirfRANS it has no effect: the factor of its cubic after r,
+    3 (r - x_highest)² - r³, is zero for the r of a line without reflex, which AirfRANS uses for both.
+    """
     lift, highest, reflex = 3 / 20 * digits[0], digits[1] / 20, digits[2]
     if reflex not in (0, 1):
         raise SampleError(index, f"NACA {_name(digits)}: expected 0 or 1 (reflex) as third digit")
@@ -206,15 +210,4 @@ def _five_digit_camber(index: int, digits: tuple[float, ...]) -> tuple[float, li
     ideal = (3 * r - 7 * r**2 + 8 * r**3 - 4 * r**4) / math.sqrt(r * (1 - r))
     ideal -= 1.5 * (1 - 2 * r) * (math.pi / 2 - math.asin(1 - 2 * r))
     k = lift / ideal
-    if not reflex:
-        front = [0.0, k * r**2 * (3 - r), -3 * k * r, k]
-        return r, [front, [k * r**3, -k * r**3, 0.0, 0.0]]
-    ratio = (3 * (r - highest) ** 2 - r**3) / (1 - r) ** 3
-    line = ratio * (1 - r) ** 3 + r**3
-
-    def cubic(share: float) -> list[float]:
-        return [
-            k * (r**3 - share * r**3), k * (3 * share * r**2 - line), -3 * k * share * r, k * share
-        ]  # fmt: skip
-
-    return r, [cubic(1.0), cubic(ratio)]
+    return r, [[0.0, k * r**2 * (3 - r), -3 * k * r, k], [k * r**3, -k * r**3, 0.0, 0.0]]

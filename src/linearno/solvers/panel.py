@@ -39,13 +39,13 @@ class PanelFlow(NamedTuple):
 
 
 def panel_flow(
-    wall: Float64[Tensor, "B N+1 2"],
+    wall: Float64[Tensor, "B _ 2"],
     angle: Float64[Tensor, "B"],
     *,
     share: float = 1.0,
     max_lift: float = math.inf,
 ) -> PanelFlow:
-    """Solve for the strengths. First order in the size of the panels, second order in smooth regions.
+    """Solve for the strengths. First order in the size of the panels.
 
     Args:
         wall: ends of the panels from the trailing edge along the lower and back along the upper side.
@@ -90,7 +90,7 @@ def panel_velocity(flow: PanelFlow, points: Points) -> Points:
     return torch.cat(parts, dim=1)
 
 
-def _influence(wall: Float64[Tensor, "B N+1 2"], points: Points) -> Float64[Tensor, "B M N 2"]:
+def _influence(wall: Float64[Tensor, "B _ 2"], points: Points) -> Float64[Tensor, "B M N 2"]:
     """Velocity at each point due to a unit source on each panel."""
     edges = wall.diff(dim=1)
     length = edges.norm(dim=-1)

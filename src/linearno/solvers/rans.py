@@ -180,7 +180,7 @@ class Start(NamedTuple):
 
 
 def initial_flows(
-    nodes: Float64[Tensor, "B I+1 J+1 2"],
+    nodes: Float64[Tensor, "B _ _ 2"],
     wake: int,
     angle: Float64[Tensor, "B"],
     viscosity: Float64[Tensor, "B"],
@@ -212,7 +212,7 @@ def initial_flows(
 
 def _solve(
     cases: Sequence[AirfoilCase],
-    nodes: Float64[Tensor, "B I+1 J+1 2"],
+    nodes: Float64[Tensor, "B _ _ 2"],
     wake: int,
     turbulence: str,
     precision: torch.dtype,

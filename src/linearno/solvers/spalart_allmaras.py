@@ -62,7 +62,7 @@ class SpalartAllmaras:
         eddy = eddy_viscosity(turbulence, stream.viscosity)
         viscosity = face_viscosity(grid, stream, eddy)
         faces = face_flow(grid, padded)
-        ghosts = pad_scalar(grid, turbulence, FREE_STREAM * stream.viscosity[:, None], -1)
+        ghosts = pad_scalar(grid, turbulence, FREE_STREAM * stream.viscosity[:, None], -1.0)
         around = neighbours(*ghosts)
         weights = transport_weights(faces.flux, _diffusion(grid, stream, turbulence, ghosts))
         source, by_turbulence, by_vorticity = _source(
@@ -148,7 +148,7 @@ def _flow_rows(
 ) -> tuple[Sides, Sides]:
     """Derivatives of the flow's equations, per face, in blocks with the row and column of ν̃."""
     slope = _eddy_slope(turbulence, stream.viscosity)
-    slopes = neighbours(*pad_scalar(grid, slope, slope[..., -1], 1))
+    slopes = neighbours(*pad_scalar(grid, slope, slope[..., -1], 1.0))
     u_along, u_outward = padded.velocity()
     jumps = sides(
         u_along.diff(dim=2) * grid.along_conductance[:, None],

@@ -4,7 +4,7 @@ Axes: B flows, I × J cells of a C-grid, m unknowns of a cell: pressure, velocit
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -61,6 +61,7 @@ class Courant(NamedTuple):
     largest: float
 
 
+@runtime_checkable
 class TurbulenceModel(Protocol):
     """Equations of a march."""
 
@@ -124,7 +125,7 @@ def pad_scalar(grid: CellGrid, values: Field, far: Tensor, wall_sign: float) -> 
 
 def face_viscosity(grid: CellGrid, stream: Stream, eddy: Field) -> tuple[Tensor, Tensor]:
     """Total viscosity times conductance at the faces along and outwards; no eddy viscosity at the wall."""
-    along, outward = face_means(*pad_scalar(grid, eddy, eddy[..., -1], -1))
+    along, outward = face_means(*pad_scalar(grid, eddy, eddy[..., -1], -1.0))
     viscosity = stream.viscosity[:, None, None]
     return (viscosity + along) * grid.along_conductance, (viscosity + outward) * grid.outward_conductance
 
