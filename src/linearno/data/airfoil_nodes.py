@@ -49,7 +49,7 @@ class CellFields(NamedTuple):
 
 
 def nodes_in_box(grid: Float[ndarray, "_ _ 2"], wake: int) -> int:
-    """Number of nodes of a C-grid that belong to a cell with a corner in the box."""
+    """Number of nodes of a C-grid that belong to a cell with its centre in the box."""
     return len(np.unique(_quads_in_box(grid, wake)))
 
 
@@ -98,21 +98,15 @@ def distance_from(wall: Float[ndarray, "W 2"], points: Float[ndarray, "N 2"]) ->
 
 
 def _quads_in_box(grid: Float[ndarray, "_ _ 2"], wake: int) -> Integer[ndarray, "Q 4"]:
-    """Cells with a corner in the box, as node numbers in C order; both sides of the wake share their nodes."""
+    """Cells with their centre in the box, as node numbers in C order; both sides of the wake share nodes."""
     rows, columns, _ = grid.shape
     number = np.arange(rows * columns).reshape(rows, columns)
     number[rows - 1 - np.arange(wake + 1), 0] = number[: wake + 1, 0]
-    inside = np.logical_and.reduce(
-        [(low <= x) & (x <= high) for (low, high), x in zip(BOX, grid.T, strict=True)]
-    )
-    corners = (
-        (slice(-1), slice(-1)),
-        (slice(1, None), slice(-1)),
-        (slice(1, None), slice(1, None)),
-        (slice(-1), slice(1, None)),
-    )
-    kept = np.logical_or.reduce([inside.T[corner] for corner in corners])
-    return np.stack([number[corner][kept] for corner in corners], axis=-1)
+    centre = (grid[1:, 1:] + grid[:-1, 1:] + grid[1:, :-1] + grid[:-1, :-1]) / 4
+    low, high = np.array(BOX).T
+    kept = ((low <= centre) & (centre <= high)).all(axis=-1)
+    corners = (number[:-1, :-1], number[1:, :-1], number[1:, 1:], number[:-1, 1:])
+    return np.stack([part[kept] for part in corners], axis=-1)
 
 
 def _interpolate(
@@ -193,4 +187,3 @@ def cubic(
         weight = np.prod([(targets - at[..., k]) / (at[..., tap] - at[..., k]) for k in others], axis=0)
         result += weight[..., None] * np.take_along_axis(values, taps[..., tap, None], axis=1)
     return result
-

@@ -82,8 +82,8 @@ def write_simulation(
     edges = flow.nodes[flow.wall][ends].astype(np.float64)
     x, y = (edges[:, 1] - edges[:, 0]).T
     length = np.hypot(x, y)
-    airfoil.point_data["Normals"] = _in_space(-flow.normals, 0)
-    airfoil.cell_data["Normals"] = _in_space(np.stack([y, -x], axis=1) / length[:, None], 0)
+    airfoil.point_data["Normals"] = _in_space(-flow.normals, 0.0)
+    airfoil.cell_data["Normals"] = _in_space(np.stack([y, -x], axis=1) / length[:, None], 0.0)
     airfoil.cell_data["Length"] = length
     write_grid(folder / name / (name + SUFFIXES[1]), airfoil)
 
@@ -109,7 +109,7 @@ def _add_fields(mesh: Any, fields: Float[ndarray, "N 4"], corners: Integer[ndarr
     """Add U, p and nut at the points, and their means in the cells."""
     for data, values in ((mesh.point_data, fields), (mesh.cell_data, fields[corners].mean(axis=1))):
         for name, part in CHANNELS.items():
-            data[name] = _in_space(values[:, part], 0) if name == "U" else values[:, part.start].copy()
+            data[name] = _in_space(values[:, part], 0.0) if name == "U" else values[:, part.start].copy()
 
 
 def write_grid(path: Path, mesh: Any) -> None:

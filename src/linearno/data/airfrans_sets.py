@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -51,22 +50,6 @@ FILES = ArraySet(
     },
     published=dict.fromkeys(("case", "nodes", "velocity", "pressure", "nut"), MANIFEST),
 )
-
-
-@runtime_checkable
-class SimulationSet(Protocol):
-    """Simulations by name, and lists of names.
-
-    Args:
-        manifest: lists of names by key, as in AirfRANS.
-        source: origin, for `Splits.source`.
-    """
-
-    @property
-    def manifest(self) -> Manifest: ...
-    @property
-    def source(self) -> str: ...
-    def read(self, names: Sequence[str]) -> list[Simulation]: ...
 
 
 @dataclass(frozen=True)
@@ -147,6 +130,9 @@ class GeneratedFlows:
         stored = [self.stored.arrays[split, "nodes"].values[i] for split, i in positions]
         fields = [CellFields(*parts) for parts in zip(*flows.values(), strict=True)]
         return refined_simulations(cases, self.cells, fields, self.nodes, stored)
+
+
+SimulationSet = OriginalFiles | GeneratedFlows
 
 
 def refined_simulations(

@@ -170,10 +170,8 @@ def _panel_painter(
     reach = None if cells is None else cell_reach(plane, cells)[visible]
     shown = plane[visible]
     index = nearest_points(shown, IMAGE_PIXELS, reach)
-    extent = (
-        *(float(end(shown[:, 0])) for end in (np.min, np.max)),
-        *(float(end(shown[:, 1])) for end in (np.min, np.max)),
-    )
+    corner, opposite = shown.min(axis=0), shown.max(axis=0)
+    extent = (corner[0], opposite[0], corner[1], opposite[1]) if (corner < opposite).all() else None
 
     def pixels(axes: Axes, field: ndarray, style: dict[str, Any]) -> None:
         image = np.ma.masked_array(field[visible][index], index < 0)
