@@ -4,6 +4,7 @@ import pkgutil
 from importlib import import_module
 
 from linearno.data.airfoil import AirfoilConfig
+from linearno.data.airfrans import AirfransConfig
 from linearno.data.benchmark import (
     DATASETS,
     METRICS,
@@ -37,6 +38,7 @@ __all__ = [
     "DATASETS",
     "METRICS",
     "AirfoilConfig",
+    "AirfransConfig",
     "Batch",
     "Benchmark",
     "BurgersConfig",

@@ -33,7 +33,7 @@ from linearno.data.airfrans_names import MANIFEST, AirfransSplit, case_of, manif
 from linearno.data.airfrans_sets import FILES, GeneratedFlows, OriginalFiles, SimulationSet
 from linearno.data.airfrans_generation import RESOLUTION, generate_airfrans
 from linearno.data.availability import Source
-from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, Splits
+from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits
 from linearno.data.field_data import FieldData
 from linearno.data.generation.card import CARD
 from linearno.data.sample import Batch, FieldSpec
@@ -206,6 +206,7 @@ DATASETS.register("airfrans")(
         cells=mesh_cells,
         models=MODELS,
         variants=VARIANTS,
+        layout=lambda config: SampleLayout(SPEC),
         resolution=RESOLUTION,
         published=(MANIFEST,),
         small={"train": 30, "test": 6},

@@ -12,6 +12,7 @@ from typing import Any
 from linearno.core.registry import Registry
 from linearno.data import (
     AirfoilConfig,
+    AirfransConfig,
     BurgersConfig,
     ElasticityConfig,
     NavierStokesConfig,
@@ -173,3 +174,12 @@ def burgers() -> RunConfig:
         heads=8,
         slices=32,
     )
+
+
+@gallery_entry("airfrans", title="AirfRANS", resolution=32, seconds=150, scheme="sa")
+def airfrans() -> RunConfig:
+    """The turbulent flow around an airfoil of any shape, its lift and drag, from shape, speed and angle."""
+    data = AirfransConfig(train=32, test=6, holdout=0, nodes=5000, source="generated")
+    loss = LossConfig(kind="benchmark", scaled=True, reduction="mean")
+    training = {"epochs": 120, "batch": 2, "points": 2000, "loss": loss, "eval_batch": 1}
+    return small("airfrans", data, TRAINING.model_copy(update=training), temperature=None, mlp_ratio=2)
