@@ -1,7 +1,7 @@
 """Flows on C-grids, interpolated to the nodes of a finer C-grid and cropped to a box around the airfoil.
 
-Axes: I × J cells, r refinement, N nodes in the box, Q quadrilaterals, W nodes of the wall, C columns of cells,
-K cells of a column, F fields.
+Axes: I × J cells, r refinement, N nodes in the box, Q quadrilaterals, W nodes of the wall, C columns of K
+cells, F fields.
 """
 
 from typing import NamedTuple
@@ -79,7 +79,7 @@ def refine_flow(
 
 
 def wall_normals(wall: Float[ndarray, "W 2"]) -> Float[ndarray, "W 2"]:
-    """Unit normals to the left of a closed polygon at its vertices: means over both edges by their lengths."""
+    """Unit normals to the left of a closed polygon at its vertices, means over both edges by length."""
     edges = np.roll(wall, -1, axis=0) - wall
     both = edges + np.roll(edges, 1, axis=0)
     normals = np.stack([-both[:, 1], both[:, 0]], axis=1)
@@ -112,7 +112,7 @@ def _quads_in_box(grid: Float[ndarray, "_ _ 2"], wake: int) -> Integer[ndarray, 
 def _interpolate(
     grid: Float[ndarray, "_ _ 2"], wake: int, cells: CellFields, refinement: int
 ) -> Float[ndarray, "_ _ 4"]:
-    """Fields at the nodes of the refined grid: first outwards in each column of cells, then along the grid."""
+    """Fields at the nodes of the refined grid: first outwards in each column of cells, then along it."""
     along, outward = cells.pressure.shape
     outwards = np.arange(outward * refinement + 1) / refinement
     positions = cell_positions(np.linalg.norm(np.diff(grid, axis=1), axis=-1))
@@ -156,7 +156,7 @@ def _along(
 
 
 def cell_positions(sizes: Float[ndarray, "C K"]) -> Float[ndarray, "C K"]:
-    """Index coordinates of the cell centres along lines of nodes at 0, 1, …, with sizes that grow geometrically.
+    """Index coordinates of cell centres along lines of nodes at 0, 1, …, for sizes that grow geometrically.
 
     In a row of cells with the growth ρ the middle of a cell is at ln((1 + ρ)/2) / ln ρ of its index interval.
     """

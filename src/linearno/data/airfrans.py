@@ -13,6 +13,7 @@ from torch import Tensor
 
 from linearno.core.errors import UserError
 from linearno.data.airfrans_files import Simulation
+from linearno.data.airfrans_generation import RESOLUTION, generate_airfrans
 from linearno.data.airfrans_metrics import (
     corners_as_edges,
     drag_error,
@@ -31,7 +32,6 @@ from linearno.data.airfrans_metrics import (
 from linearno.data.airfrans_models import MODELS, PROTOCOL, VARIANTS
 from linearno.data.airfrans_names import MANIFEST, AirfransSplit, case_of, manifest_keys, names_of
 from linearno.data.airfrans_sets import FILES, GeneratedFlows, OriginalFiles, SimulationSet
-from linearno.data.airfrans_generation import RESOLUTION, generate_airfrans
 from linearno.data.availability import Source
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits
 from linearno.data.field_data import FieldData

@@ -98,8 +98,8 @@ def _match_wall(path: Path, wall: ndarray, airfoil_path: Path, airfoil: ndarray)
     if (wrong := np.flatnonzero(distance > TOLERANCE)).size:
         x, y = wall[wrong[0]]
         raise UserError(
-            f"{path}: {len(wrong)} of {len(wall)} nodes of zero velocity match no point of {airfoil_path.name}, "
-            f"the first at ({x:g}, {y:g}); expected the mesh and the airfoil of one simulation"
+            f"{path}: {len(wrong)} of {len(wall)} nodes of zero velocity match no point of "
+            f"{airfoil_path.name}, the first at ({x:g}, {y:g}); expected mesh and airfoil of one simulation"
         )
     return index
 

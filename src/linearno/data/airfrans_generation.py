@@ -53,13 +53,13 @@ def airfrans_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
 
 ARRAYS = DataGenerator(
     name="airfrans",
-    equation="steady Reynolds-averaged Navier–Stokes equations of an incompressible fluid around a NACA airfoil "
-    "of four or five digits and chord 1 m, viscosity 1.56e-5 m²/s, fully turbulent; case = speed and angle of "
-    "the stream and the digits, drawn by the law of AirfRANS; nodes of a C-grid, and velocity, pressure over "
-    "density and eddy viscosity in its cells",
-    solver="finite volumes on a C-grid of 100 chords, artificial compressibility, Roe's flux of second order, "
-    "implicit march with direct solves; lift, drag and pressure_drag are coefficients; an airfoil whose flow "
-    "does not become steady is drawn again: draws is the draw that was kept",
+    equation="steady Reynolds-averaged Navier–Stokes equations of an incompressible fluid around a NACA "
+    "airfoil of four or five digits and chord 1 m, viscosity 1.56e-5 m²/s, fully turbulent; case = speed and "
+    "angle of the stream and the digits, drawn by the law of AirfRANS; nodes of a C-grid, and velocity, "
+    "pressure over density and eddy viscosity in its cells",
+    solver="finite volumes on a C-grid of 100 chords, artificial compressibility, Roe's flux of second "
+    "order, implicit march with direct solves; lift, drag and pressure_drag are coefficients; an airfoil "
+    "whose flow does not become steady is drawn again: draws is the draw that was kept",
     units={
         "case": "m/s, degrees, NACA digits",
         "nodes": "m",
@@ -89,8 +89,8 @@ def generate_airfrans(
 ) -> None:
     """Write or complete a set of arrays, see `Generate`.
 
-    The schemes `files` (k-ω SST) and `sa-files` then write the same simulations to `root/Dataset` in the layout
-    of AirfRANS.
+    The schemes `files` (k-ω SST) and `sa-files` then write the same simulations to `root/Dataset` in the
+    layout of AirfRANS.
     """
     name = scheme or "sst"
     files = name.split("-")[-1] == FILES_SUFFIX

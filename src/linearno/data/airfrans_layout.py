@@ -24,7 +24,7 @@ CHANNELS = {"U": slice(0, 2), "p": slice(2, 3), "nut": slice(3, 4)}
 
 
 def write_layout(root: Path, nodes: int, *, workers: int) -> None:
-    """Write the generated set in `root` to `root/Dataset`; finished simulations are kept, the manifest is last.
+    """Write the generated set in `root` to `root/Dataset`; finished simulations are kept.
 
     Args:
         root: folder of the arrays.

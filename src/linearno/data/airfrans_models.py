@@ -62,7 +62,7 @@ def _ours(title: str, **settings: Any) -> Variant:
 
 
 def _task(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Graphs of drawn points differ from those of a whole mesh, so that models on them are tested as trained."""
+    """Graphs of drawn points differ from those of a whole mesh: models on them are tested as trained."""
     return COVERING if "graph" in settings else {}
 
 

@@ -38,7 +38,7 @@ def case_of(name: str) -> AirfoilCase:
         digits = []
     if not name.startswith(f"{PREFIX}_") or len(digits) not in (3, 4):
         raise UserError(
-            f"{brief(name)} names no simulation; expected {PREFIX}_SPEED_ANGLE_DIGITS with three or four digits"
+            f"{brief(name)} names no simulation; expected {PREFIX}_SPEED_ANGLE_DIGITS, three or four digits"
         )
     return AirfoilCase(tuple(digits), speed, angle)
 

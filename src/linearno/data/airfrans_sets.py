@@ -191,7 +191,8 @@ def refinement_for(cells: GridCells, nodes: int) -> int:
 def grid_cells(resolution: int, *, along: int | None = None) -> GridCells:
     """Size of a C-grid with `resolution` cells outwards; an error if `along` is not its number along itself.
 
-    Cells of the wake and of the sides follow linearly from (40, 64, 64) and (48, 100, 88); below, in proportion.
+    Cells of the wake and of the sides follow linearly from (40, 64, 64) and (48, 100, 88), and below these in
+    proportion.
     """
     step = max(0, resolution - COARSEST.outward) / (FINEST.outward - COARSEST.outward)
     factor = min(1, resolution / COARSEST.outward)

@@ -173,10 +173,10 @@ class Benchmark:
         metrics: errors of each sample by name, in the form of `loss`; the first one chooses the best epoch.
         summaries: (predictions, test data) → one number for the test set, by name: a rank correlation.
             Predictions are (S, N, C), or (T, C) of packed data.
-        constrain: (prediction, batch) → prediction with values that are known in advance, such as zero velocity
-            on a wall, in the form of `loss`; applied to the predictions that are evaluated.
-        test_set: (predictions, test data) → values for each test sample by name, (S,): lift and drag. They are
-            written to the run folder for figures.
+        constrain: (prediction, batch) → prediction with values that are known in advance, such as zero
+            velocity on a wall, in the form of `loss`; applied to the predictions that are evaluated.
+        test_set: (predictions, test data) → values for each test sample by name, (S,): lift and drag. They
+            are written to the run folder for figures.
         cells: (config, indices of test samples) → quadrilaterals (Q, 4) or triangles (Q, 3) of each, for
             figures on its mesh.
         resolution: default of `generate`.

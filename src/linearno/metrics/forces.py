@@ -39,7 +39,7 @@ def wall_force(
     owner: Int64[Tensor, "Q"] | None = None,
     samples: int = 1,
 ) -> Force:
-    """∮ (p n + 2 ν (S − tr(S)/3) m) dℓ over the wall with the normals n into the body and m = −n, second order.
+    """∮ (p n + 2 ν (S − tr(S)/3) m) dℓ over the wall, normals n into the body and m = −n; second order.
 
     S is the symmetric part of the velocity gradient. Its value at a node is the mean over the quadrilaterals
     around the node of the gradient of the bilinear interpolant there, as in VTK; on an edge both gradient and

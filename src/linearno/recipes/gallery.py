@@ -181,5 +181,5 @@ def airfrans() -> RunConfig:
     """The turbulent flow around an airfoil of any shape, its lift and drag, from shape, speed and angle."""
     data = AirfransConfig(train=32, test=6, holdout=0, nodes=5000, source="generated")
     loss = LossConfig(kind="benchmark", scaled=True, reduction="mean")
-    training = {"epochs": 120, "batch": 2, "points": 2000, "loss": loss, "eval_batch": 1}
+    training = {"epochs": 60, "batch": 2, "points": 1500, "loss": loss, "eval_batch": 1}
     return small("airfrans", data, TRAINING.model_copy(update=training), temperature=None, mlp_ratio=2)

@@ -32,10 +32,10 @@ def airfoils(run: Run) -> Markup | None:
     if run.cases is not None and run.cases.inputs is not None:
         airfoils = [_wall_pressure(run.cases, index) for index in range(len(run.cases.sample))]
         caption = (
-            "Pressure coefficient p / (U²/2) on the airfoil, with low pressure above; the upper curve usually "
-            "belongs to the upper side. Predictions beyond the axis are cut off."
+            "Pressure coefficient p / (U²/2) on the airfoil, with low pressure above; the upper curve "
+            "usually belongs to the upper side. Predictions beyond the axis are cut off."
         )
-        alt = f"Pressure coefficient along the chord of {run.name}: truth and prediction of {len(airfoils)} cases"
+        alt = f"Pressure coefficient along the chord of {run.name}: truth and prediction"
         figures.append(picture(wall_pressure_figure(airfoils), alt=alt, caption=caption))
     if run.test_set:
         names = ("angle", "lift", "true_lift", "drag", "true_drag")

@@ -260,11 +260,11 @@ class Completion(Task):
 
 
 class Covering(Task):
-    """The direct task, tested in random draws of points that together cover a mesh, as published for AirfRANS.
+    """The direct task, tested in random draws of points that cover a mesh, as published for AirfRANS.
 
-    Each model call sees `points` points of a mesh, drawn at random without replacement. Draws are repeated until
-    every point was drawn; the prediction at a point is the mean over its draws. One call with the whole mesh,
-    as in the direct task, is exact and needs a fraction of the time.
+    Each model call sees `points` points of a mesh, drawn at random without replacement. Draws are repeated
+    until every point was drawn; the prediction at a point is the mean over its draws. One call with the whole
+    mesh, as in the direct task, is exact and needs a fraction of the time.
     """
 
     name: Literal["covering"] = "covering"

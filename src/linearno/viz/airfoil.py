@@ -40,7 +40,8 @@ def wall_pressure_figure(airfoils: Sequence[WallPressure], *, color: int = 0) ->
         order = _around(airfoil)
         x = airfoil.x[order]
         axes.plot(x, airfoil.truth[order], color=TRUTH_COLOR, linewidth=1.2, label="truth")
-        axes.plot(x, airfoil.prediction[order], "--", color=run_color(color), linewidth=1.6, label="prediction")
+        style = {"color": run_color(color), "linewidth": 1.6, "label": "prediction"}
+        axes.plot(x, airfoil.prediction[order], "--", **style)
         axes.set_ylim(*_limits(airfoil.truth)[::-1])
         last = axes is panels[-1]
         format_axes(
@@ -51,7 +52,7 @@ def wall_pressure_figure(airfoils: Sequence[WallPressure], *, color: int = 0) ->
 
 
 def _around(airfoil: WallPressure) -> Integer[ndarray, "W"]:
-    """Points from the trailing edge along the upper side to the leading edge and back along the lower side."""
+    """Points from the trailing edge along the upper side and back along the lower side."""
     upper, lower = np.flatnonzero(airfoil.upper), np.flatnonzero(~airfoil.upper)
     back = upper[np.argsort(-airfoil.x[upper], kind="stable")]
     return np.concatenate([back, lower[np.argsort(airfoil.x[lower], kind="stable")]])

@@ -153,8 +153,8 @@ def _panel_painter(
     """A function that draws a field in a panel, as cells of a grid or as the nearest point of each pixel.
 
     There is no interpolation, which would mix categories. The geometry is computed once for all panels. On a
-    curved grid nothing is drawn beyond its outline, such as inside an airfoil; scattered points are drawn as far
-    as their cells reach, if there are some, within `view`.
+    curved grid nothing is drawn beyond its outline, such as inside an airfoil; scattered points are drawn as
+    far as their cells reach, if there are some, within `view`.
     """
     if grid is not None and len(grid) == 2:
         nodes = [axis.reshape(grid) for axis in plane.T]

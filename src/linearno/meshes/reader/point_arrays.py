@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Integer
 from numpy import ndarray
 
 from linearno.core.errors import UserError
@@ -18,16 +17,16 @@ class PointArrays(NamedTuple):
     """Part of a mesh.
 
     Args:
-        points: positions.
+        points: positions (N, 3).
         arrays: arrays at the points by name, (N,) or (N, C), of the types in the file.
-        quads: corners of the cells with four of them.
+        quads: corners (Q, 4) of the cells with four of them.
         others: points of the cells with another number of corners, sorted.
     """
 
-    points: Float[ndarray, "N 3"]
+    points: ndarray
     arrays: Arrays
-    quads: Integer[ndarray, "Q 4"]
-    others: Integer[ndarray, "_"]
+    quads: ndarray
+    others: ndarray
 
 
 def read_point_arrays(file: CaseFile, names: Sequence[str]) -> PointArrays:
