@@ -7,6 +7,7 @@ from linearno.reproduce.records import Record
 Records = Mapping[str, Record]
 Writer = Callable[[Records], str]
 TITLES = {  # if the title is not the capitalised name
+    "airfrans": "AirfRANS",
     "burgers1": "Burgers, 1 % observed",
     "burgers20": "Burgers, 20 % observed",
     "ns": "Navier–Stokes",

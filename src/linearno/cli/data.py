@@ -40,7 +40,8 @@ Resolution = Annotated[
     int | None, typer.Option(min=1, help="points per side of the solver; as published by default")
 ]
 Scheme = Annotated[
-    str | None, typer.Option(help="scheme of the solver; ns: rk4 or euler, plasticity: plain or fine")
+    str | None,
+    typer.Option(help="scheme of the solver; ns: rk4, euler; plasticity: plain, fine; airfrans: sst, sa, files"),
 ]
 Full = Annotated[bool, typer.Option("--full", help="generate all samples of the protocol, also on a CPU")]
 Seed = Annotated[int, typer.Option(min=0, help="random seed of the samples")]
