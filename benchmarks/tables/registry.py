@@ -3,7 +3,7 @@
 from benchmarks.tables.markdown import Records, markdown_table, table, title
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark
-from linearno.models import MODELS, ModelEntry
+from linearno.models import MODELS, ModelEntry, self_fitting
 from linearno.run_config import RunConfig, recipe
 
 ORDER = UNFIT, DEFAULT, PUBLISHED = "", "○", "●"
@@ -71,7 +71,10 @@ def _mark(name: str, model: str) -> str:
 def _fits(config: RunConfig, benchmark: Benchmark) -> bool:
     """Whether task and data provide what the model needs, and the model takes what the task provides."""
     needs = set(MODELS[config.model.name].needs_of(config.model))
-    spec = None if benchmark.layout is None else benchmark.layout(config.data).spec
+    layout = None if benchmark.layout is None else benchmark.layout(config.data)
+    spec = None if layout is None else layout.spec
+    if layout is not None and layout.packed and self_fitting(config.model.name):
+        return False
     provided = {"positions", *config.task.provides}
     if spec is not None:
         provided |= set(spec.aux) | ({"grid"} if spec.grid else set())

@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NUMBER = r"(\d[\d.,e+-]*)"
+NUMBER = r"(-?\d[\d.,e+-]*)"
 
 
 @pytest.fixture
@@ -97,3 +97,13 @@ def test_a_model_of_ones_own_is_compared_with_linearno(example, tmp_path):
     output = example("own_model", out=tmp_path, train=24, epochs=2)
     assert output.count("test relative L2") == 2
     assert "local-conv" in (tmp_path / "report.html").read_text()
+
+
+def test_an_airfoil_is_improved_by_gradients_and_checked_with_the_solver(example, tmp_path):
+    output = example("optimise_airfoil", out=tmp_path, samples=2, resolution=16, epochs=2, steps=3)
+    start, optimum = (
+        number_after(f"{name} lift over drag by the surrogate:", output) for name in ("start", "optimum")
+    )
+    assert optimum >= start
+    assert output.count("by the solver:") == 2
+    assert "start: NACA (2.00, 4.00, 12.00) at 2.00 degrees" in output

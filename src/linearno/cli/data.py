@@ -41,7 +41,7 @@ Resolution = Annotated[
 ]
 Scheme = Annotated[
     str | None,
-    typer.Option(help="scheme of the solver; ns: rk4, euler; plasticity: plain, fine; airfrans: sst, sa, files"),
+    typer.Option(help="scheme; ns: rk4, euler; plasticity: plain, fine; airfrans: sst, sa, files"),
 ]
 Full = Annotated[bool, typer.Option("--full", help="generate all samples of the protocol, also on a CPU")]
 Seed = Annotated[int, typer.Option(min=0, help="random seed of the samples")]

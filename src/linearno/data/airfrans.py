@@ -206,7 +206,7 @@ DATASETS.register("airfrans")(
         cells=mesh_cells,
         models=MODELS,
         variants=VARIANTS,
-        layout=lambda config: SampleLayout(SPEC),
+        layout=lambda config: SampleLayout(SPEC, packed=True),
         resolution=RESOLUTION,
         published=(MANIFEST,),
         small={"train": 30, "test": 6},

@@ -44,10 +44,12 @@ class SampleLayout(NamedTuple):
     Args:
         spec: names and roles of the fields.
         coords: points (N, X) that all samples share; None if every sample has its own.
+        packed: whether samples have different numbers of points.
     """
 
     spec: FieldSpec
     coords: Tensor | None = None
+    packed: bool = False
 
     def fill(self, inputs: Tensor | None, targets: Tensor) -> FieldData:
         """A split with fields (S, N, C) at the shared points."""
