@@ -42,7 +42,7 @@ def config(toy):
         ]
         data = [f"data.root={toy}", "data.train=4", "data.test=3", "data.holdout=0", f"data.nodes={NODES}"]
         training = ["training.epochs=1", "training.points=200", "training.precision=fp32"]
-        task = ["task.points=400"] if found.task.name == "covering" else []
+        task = ["task.points=5000"] if found.task.name == "covering" else []
         return override(found, [*smaller, *data, *training, *task, *changes])
 
     return make

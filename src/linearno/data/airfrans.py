@@ -152,7 +152,8 @@ def _sample(name: str, flow: Simulation, scale: Float[Tensor, "4"]) -> Batch:
         "stream": torch.tensor([case.speed, angle], dtype=torch.float32),
         "scale": scale,
     }
-    return Batch(*map(torch.from_numpy, (flow.nodes, inputs, flow.fields)), aux=aux)
+    nodes, fields = torch.from_numpy(flow.nodes), torch.from_numpy(flow.fields)
+    return Batch(nodes, torch.from_numpy(inputs), fields, aux=aux)
 
 
 def verify_airfrans(root: Path) -> list[str]:
