@@ -19,9 +19,8 @@ from linearno.core.errors import UserError
 from linearno.core.optional_deps import require_extra
 from linearno.core.randomness import numpy_generator
 from linearno.reproduce.records import new_record
-from linearno.solvers.naca import contour, naca_sections
+from linearno.solvers.naca import VISCOSITY, contour, naca_sections
 from linearno.solvers.rans import (
-    VISCOSITY,
     AirfoilCase,
     AirfoilFlows,
     GridCells,
@@ -64,11 +63,18 @@ def naca0012(
     for cells in _grids(grids):
         for model in _models(models):
             for angle in (int(text) for text in angles.split(",")):
-                row = _solve_case(AirfoilCase((0.0, 0.0, 12.0), NASA_REYNOLDS * VISCOSITY, float(angle)), cells, model, target)
+                row = _solve_case(
+                    AirfoilCase((0.0, 0.0, 12.0), NASA_REYNOLDS * VISCOSITY, float(angle)),
+                    cells,
+                    model,
+                    target,
+                )
                 lift, drag = NASA[model][angle]
                 rows.append(row.facts | {"angle": angle, "nasa_lift": lift * correction, "nasa_drag": drag})
                 console.print(f"{model}, {angle}°, {row.facts['grid']}: {_coefficients(rows[-1])}")
-                worst = max(abs(r["drag"] / r["nasa_drag"] - 1) for r in rows if r["grid"] == row.facts["grid"])
+                worst = max(
+                    abs(r["drag"] / r["nasa_drag"] - 1) for r in rows if r["grid"] == row.facts["grid"]
+                )
                 record = new_record(
                     "solver/rans/naca0012",
                     worst,
@@ -247,15 +253,16 @@ def _compare(path: Path, case: AirfoilCase, flow: AirfoilFlows) -> dict[str, flo
 def _positions(
     points: Float[ndarray, "n 2"], line: Float[ndarray, "m 2"], length: Float[ndarray, "m"]
 ) -> tuple[Float[ndarray, "n"], Float[ndarray, "n"]]:
-    """Arc lengths of the points of a dense line next to `points`, and the distances."""
-    nearest = [_nearest(point, line) for point in points]
-    return length[[at for at, _ in nearest]], np.array([distance for _, distance in nearest])
-
-
-def _nearest(point: Float[ndarray, "2"], line: Float[ndarray, "m 2"]) -> tuple[int, float]:
-    distances = np.linalg.norm(line - point, axis=1)
-    at = int(distances.argmin())
-    return at, float(distances[at])
+    """Arc lengths of the feet of `points` on a dense line, and the distances."""
+    nearest = np.array([np.linalg.norm(line - point, axis=1).argmin() for point in points])
+    best, positions = np.full(len(points), np.inf), np.zeros(len(points))
+    for first in (np.clip(nearest - 1, 0, len(line) - 2), np.clip(nearest, 0, len(line) - 2)):
+        edge, to_point = line[first + 1] - line[first], points - line[first]
+        share = np.clip((to_point * edge).sum(axis=1) / (edge * edge).sum(axis=1), 0, 1)
+        distance = np.linalg.norm(to_point - share[:, None] * edge, axis=1)
+        foot = length[first] + share * (length[first + 1] - length[first])
+        positions, best = np.where(distance < best, foot, positions), np.minimum(distance, best)
+    return positions, best
 
 
 def _neuralfoil(case: AirfoilCase) -> tuple[float, float, float]:

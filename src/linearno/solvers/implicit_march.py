@@ -27,7 +27,14 @@ from linearno.solvers.linalg.cell_c_grid_elimination import (
     solve_cells,
 )
 from linearno.solvers.linalg.column_elimination import ColumnFactors
-from linearno.solvers.turbulence import Field, LinearSystem, State, TurbulenceModel, with_neighbours
+from linearno.solvers.turbulence import (
+    Field,
+    Linearisation,
+    LinearSystem,
+    State,
+    TurbulenceModel,
+    with_neighbours,
+)
 
 RAMP_START = math.radians(6)  # larger angles are approached from here
 FIXED_CIRCULATION_STEPS = 6  # steps before the circulation at the far field follows the lift
@@ -168,7 +175,12 @@ def march(
 
 
 def _step(
-    model: TurbulenceModel, run: MarchState, plan: MarchPlan, step: int, result: MarchResult, precision: torch.dtype
+    model: TurbulenceModel,
+    run: MarchState,
+    plan: MarchPlan,
+    step: int,
+    result: MarchResult,
+    precision: torch.dtype,
 ) -> tuple[MarchState, Bool[Tensor, "B"]]:
     """Take a step, or record in `result` the flows that end before it."""
     ramp = torch.where(run.stream.angle.abs() > RAMP_START, plan.ramp, 0)
@@ -188,7 +200,7 @@ def _step(
     if step == plan.max_steps:
         return run, ended
     fresh = _needs_matrix(model, run, residual, step <= ramp)
-    run = _factorise(run, linear.systems, linear.rate, fresh, precision)
+    run = _factorise(run, linear, fresh, precision)
     update = torch.cat([_solve(system, linear.residual) for system in run.systems], dim=1)
     return _advance(model, run, update, residual, fresh), ended
 
@@ -230,16 +242,15 @@ def _needs_matrix(
 
 
 def _factorise(
-    run: MarchState, systems: object, rate: Field, fresh: Bool[Tensor, "B"], precision: torch.dtype
+    run: MarchState, linear: Linearisation, fresh: Bool[Tensor, "B"], precision: torch.dtype
 ) -> MarchState:
     """Factorise the matrices of the flows in `fresh`."""
     if not fresh.any():
         return run
-    index, inertia = fresh.nonzero()[:, 0], rate / run.courant[:, None, None]
+    index, inertia = fresh.nonzero()[:, 0], linear.rate / run.courant[:, None, None]
     whole = len(index) == len(fresh)
     new = [
-        _factorise_system(system, inertia, None if whole else index, precision)
-        for system in systems()  # type: ignore[operator]
+        _factorise_system(system, inertia, None if whole else index, precision) for system in linear.systems()
     ]
     if whole:
         return replace(run, systems=new)
@@ -272,7 +283,7 @@ def _select_system(system: FactorisedSystem, keep: Int64[Tensor, "b"]) -> Factor
     return FactorisedSystem(system.channels, system.row[keep], system.column[keep], factors)
 
 
-def _solve(system: FactorisedSystem, residual: State) -> State:
+def _solve(system: FactorisedSystem, residual: State) -> Float64[Tensor, "B _ I J"]:
     right = -residual[:, system.channels] * system.row
     solution = solve_cells(system.factors, right.movedim(1, -1).to(system.factors.lower.dtype))
     return solution.movedim(-1, 1).to(residual.dtype) * system.column

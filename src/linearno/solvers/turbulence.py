@@ -156,7 +156,7 @@ def flow_sides(
 
 
 def with_neighbours(values: Tensor) -> StencilBlocks:
-    """Values (B, C, I, J) of each cell and its neighbours, for the columns of a matrix; own values at borders."""
+    """Values (B, C, I, J) of each cell and its neighbours, for columns of a matrix; own values at borders."""
     below = torch.cat([values[..., :1].flip(-2), values[..., :-1]], dim=-1)
     above = torch.cat([values[..., 1:], values[..., -1:]], dim=-1)
     along = pad_along(values, values[..., 0, :], values[..., -1, :])
