@@ -56,12 +56,10 @@ class MarchPlan(NamedTuple):
     Args:
         ramp: steps in which angles above 6 degrees are approached.
         max_steps: steps at most.
-        until_steady: end flows that are steady; otherwise take all steps.
     """
 
     ramp: int
     max_steps: int
-    until_steady: bool = True
 
 
 class MarchResult(NamedTuple):
@@ -192,7 +190,7 @@ def _step(
     if step >= FIXED_CIRCULATION_STEPS:
         run = replace(run, stream=run.stream._replace(lift=lift))
     steady = _is_steady(run, residual, ramp, step)
-    ended = ~residual.isfinite() | (steady & plan.until_steady)
+    ended = steady | ~residual.isfinite()
     if step == plan.max_steps:
         steady = steady | (_change(run.history, step, ACCEPTED_WINDOW) <= ACCEPTED_CHANGE).all(dim=1)
         ended = torch.ones_like(ended)
