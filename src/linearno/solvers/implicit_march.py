@@ -46,7 +46,7 @@ MAX_CHANGE = 1.0  # of pressure or velocity in a step
 LEAST_SHARE = 0.3  # of an update that is no sign of trouble
 RESIDUAL_JUMP = 3.0  # growth of the residual in a step that is one
 SLOW_DOWN = 0.7  # of the Courant number in trouble
-STEPS_PER_MATRIX = 5  # near the end
+STEPS_PER_MATRIX = 5  # near the end of a march
 TINY = 1e-12
 
 
@@ -234,9 +234,10 @@ def _record(result: MarchResult, run: MarchState, residual: Tensor, steady: Tens
 def _needs_matrix(
     model: TurbulenceModel, run: MarchState, residual: Tensor, on_ramp: Tensor
 ) -> Bool[Tensor, "B"]:
-    """Matrices are reused where the Courant number is at its largest and the residual falls."""
-    rising = ~(residual < run.last_residual)
-    return rising | on_ramp | (run.courant < model.courant.largest) | (run.matrix_age >= STEPS_PER_MATRIX)
+    """Matrices are reused, for longer where the Courant number is at its largest and the residual falls."""
+    calm = (residual < run.last_residual) & (run.courant >= model.courant.largest) & ~on_ramp
+    age = torch.where(calm, STEPS_PER_MATRIX, model.first_steps_per_matrix)
+    return (run.matrix_age >= age) | (not run.systems)
 
 
 def _factorise(

@@ -82,6 +82,7 @@ class KOmegaSST:
     """Equations of the march, with a 3 × 3 system of the flow and a 2 × 2 system of k and ω."""
 
     courant = Courant(20.0, 1.25, 200.0)
+    first_steps_per_matrix = 2
 
     def linearise(self, grid: CellGrid, stream: Stream, state: State) -> Linearisation:
         """Residual and matrix at a state."""

@@ -38,9 +38,8 @@ from linearno.solvers.turbulence import State, TurbulenceModel
 
 __all__ = ["AirfoilCase", "AirfoilFlows", "GridCells", "airfoil_flows", "refined_nodes", "sample_case"]
 
-ATTEMPTS = (MarchPlan(25, 60), MarchPlan(50, 110))
+ATTEMPTS = (MarchPlan(25, 90), MarchPlan(50, 140))
 EXTRA_START_STEPS = 10  # of Spalart–Allmaras before k-ω SST, after the ramp
-SST_STEPS_RATIO = 2  # to those of Spalart–Allmaras
 START_SHARE, MAX_START_LIFT = 0.9, 0.8  # circulation of the initial flow
 VORTEX_SHARE, VORTEX_RANGE = 0.9, (-1.4, 1.6)  # first lift coefficient at the far field
 MAX_START_SPEED = 3.0
@@ -255,9 +254,7 @@ def _attempt(model: TurbulenceModel, start: Start, plan: MarchPlan, precision: t
     )
     stream = start.stream._replace(lift=first.lift)
     state = start_from_spalart_allmaras(start.grid, stream, first.state)
-    second = march(
-        model, start.grid, stream, state, MarchPlan(0, SST_STEPS_RATIO * plan.max_steps), precision=precision
-    )
+    second = march(model, start.grid, stream, state, MarchPlan(0, plan.max_steps), precision=precision)
     return second._replace(steps=first.steps + second.steps)
 
 

@@ -54,6 +54,7 @@ class SpalartAllmaras:
     """Equations of the march, with one 4 × 4 system."""
 
     courant = Courant(20.0, 1.3, 1000.0)
+    first_steps_per_matrix = 1
 
     def linearise(self, grid: CellGrid, stream: Stream, state: State) -> Linearisation:
         """Residual and matrix at a state."""

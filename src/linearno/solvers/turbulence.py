@@ -63,9 +63,15 @@ class Courant(NamedTuple):
 
 @runtime_checkable
 class TurbulenceModel(Protocol):
-    """Equations of a march."""
+    """Equations of a march.
+
+    Attributes:
+        courant: law of the Courant number.
+        first_steps_per_matrix: steps that share a matrix until the flow approaches its steady state.
+    """
 
     courant: Courant
+    first_steps_per_matrix: int
 
     def linearise(self, grid: CellGrid, stream: Stream, state: State) -> Linearisation:
         """Residual and matrix at a state."""
