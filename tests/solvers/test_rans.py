@@ -184,3 +184,13 @@ def test_bad_input_is_refused_in_one_line(cases, options, message):
     with pytest.raises(UserError, match=message) as caught:
         airfoil_flows(cases, TINY, **options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_finds_the_flows_of_the_cpu(flows):
+    found = airfoil_flows([SYMMETRIC, STEEP, CAMBERED], TINY, turbulence="sa", device="cuda")
+    assert found.steady.all()
+    for name in ("nodes", "velocity", "pressure", "nut", "lift", "drag", "friction"):
+        ours, theirs = getattr(found, name).cpu(), getattr(flows, name)
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4 * float(theirs.abs().max()))

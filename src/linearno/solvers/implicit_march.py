@@ -154,12 +154,11 @@ def march(
     """
     batch, device = len(state), state.device
     count = torch.zeros(batch, dtype=torch.int64, device=device)
-    result = MarchResult(
-        state.clone(), stream.lift.clone(), state.new_full((batch,), math.inf), count, count.bool()
-    )
+    unknown = state.new_full((batch,), math.inf)
+    result = MarchResult(state.clone(), stream.lift.clone(), unknown.clone(), count.clone(), count.bool())
     run = MarchState(
         torch.arange(batch, device=device), grid, stream, state,
-        state.new_full((batch,), model.courant.start), state.new_full((batch,), math.inf),
+        state.new_full((batch,), model.courant.start), unknown,
         count, count, state.new_zeros(batch, plan.max_steps + 1, 2), [],
     )  # fmt: skip
     for step in range(plan.max_steps + 1):
@@ -195,9 +194,11 @@ def _step(
         steady = steady | (_change(run.history, step, ACCEPTED_WINDOW) <= ACCEPTED_CHANGE).all(dim=1)
         ended = torch.ones_like(ended)
     _record(result, run, residual, steady & residual.isfinite(), step)
-    if step == plan.max_steps:
+    if ended.all():
         return run, ended
     fresh = _needs_matrix(model, run, residual, step <= ramp)
+    if run.systems:
+        fresh &= ~ended
     run = _factorise(run, linear, fresh, precision)
     update = torch.cat([_solve(system, linear.residual) for system in run.systems], dim=1)
     return _advance(model, run, update, residual, fresh), ended
