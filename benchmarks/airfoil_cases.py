@@ -1,5 +1,6 @@
 """Flows of the RANS solver beside NASA's, those of AirfRANS, and NeuralFoil."""
 
+import itertools
 import re
 import time
 from pathlib import Path
@@ -13,15 +14,14 @@ from numpy import ndarray
 from scipy.interpolate import CubicSpline
 
 from benchmarks.cli.shared import OutOption, SeedOption, keep_record
-from linearno.cli.shared import DeviceOption, console
+from linearno.cli.shared import DeviceOption, console, user_errors
 from linearno.core.device import resolve_device
 from linearno.core.errors import UserError
 from linearno.core.optional_deps import require_extra
 from linearno.core.randomness import numpy_generator
 from linearno.reproduce.records import new_record
-from linearno.solvers.naca import contour, naca_sections
+from linearno.solvers.naca import VISCOSITY, contour, naca_sections
 from linearno.solvers.rans import (
-    VISCOSITY,
     AirfoilCase,
     AirfoilFlows,
     GridCells,
@@ -59,24 +59,33 @@ def naca0012(
 
       python -m benchmarks naca0012 --out results
     """
-    target, rows = resolve_device(device), []
+    with user_errors():
+        _naca0012(_grids(grids), _models(models), _angles(angles), resolve_device(device), out)
+
+
+def _naca0012(
+    grids: list[GridCells],
+    models: list[Turbulence],
+    angles: list[int],
+    device: torch.device,
+    out: Path | None,
+) -> None:
+    rows: list[dict[str, Any]] = []
     correction = (1 - NASA_MACH**2) ** 0.5
-    for cells in _grids(grids):
-        for model in _models(models):
-            for angle in (int(text) for text in angles.split(",")):
-                row = _solve_case(AirfoilCase((0.0, 0.0, 12.0), NASA_REYNOLDS * VISCOSITY, float(angle)), cells, model, target)
-                lift, drag = NASA[model][angle]
-                rows.append(row.facts | {"angle": angle, "nasa_lift": lift * correction, "nasa_drag": drag})
-                console.print(f"{model}, {angle}°, {row.facts['grid']}: {_coefficients(rows[-1])}")
-                worst = max(abs(r["drag"] / r["nasa_drag"] - 1) for r in rows if r["grid"] == row.facts["grid"])
-                record = new_record(
-                    "solver/rans/naca0012",
-                    worst,
-                    "largest relative error of the drag on the last grid",
-                    device=target,
-                    details={"reynolds": NASA_REYNOLDS, "rows": rows},
-                )
-                keep_record(record, out)
+    for cells, model, angle in itertools.product(grids, models, angles):
+        case = AirfoilCase((0.0, 0.0, 12.0), NASA_REYNOLDS * VISCOSITY, float(angle))
+        facts = _solve_case(case, cells, model, device).facts
+        lift, drag = NASA[model][angle]
+        rows.append(facts | {"angle": angle, "nasa_lift": lift * correction, "nasa_drag": drag})
+        console.print(f"{model}, {angle}°, {facts['grid']}: {_coefficients(rows[-1])}")
+        record = new_record(
+            "solver/rans/naca0012",
+            max(abs(row["drag"] / row["nasa_drag"] - 1) for row in rows if row["grid"] == facts["grid"]),
+            "largest relative error of the drag on the last grid",
+            device=device,
+            details={"reynolds": NASA_REYNOLDS, "rows": rows},
+        )
+        keep_record(record, out)
 
 
 def airfrans_surfaces(
@@ -92,28 +101,38 @@ def airfrans_surfaces(
 
       python -m benchmarks airfrans-surfaces Dataset --out results
     """
-    require_extra("pyvista", "mesh")
-    files = sorted(path for path in folder.glob("**/*_aerofoil.vtp") if SURFACE_NAME.fullmatch(path.name))
-    if not files:
-        raise UserError(f"{folder}: expected files airFoil2D_SST_…_aerofoil.vtp, found none")
-    target, rows = resolve_device(device), []
-    for cells in _grids(grids):
-        for model in _models(models):
-            for path in files:
-                case = _case_of(path)
-                row = _solve_case(case, cells, model, target)
-                facts = {"name": path.name.removesuffix("_aerofoil.vtp")} | _compare(path, case, row.flow)
-                rows.append(row.facts | facts)
-                console.print(
-                    f"{model}, {row.facts['grid']}, {facts['name']}: Cp {100 * facts['relative_l2']:.2f} % "
-                    f"(relative L2), largest difference {facts['largest']:.3f}"
-                )
+    with user_errors():
+        require_extra("pyvista", "mesh")
+        files = sorted(path for path in folder.glob("**/*_aerofoil.vtp") if SURFACE_NAME.fullmatch(path.name))
+        if not files:
+            raise UserError(f"{folder}: expected files airFoil2D_SST_…_aerofoil.vtp, found none")
+        _airfrans_surfaces(files, _grids(grids), _models(models), resolve_device(device), out)
+
+
+def _airfrans_surfaces(
+    files: list[Path],
+    grids: list[GridCells],
+    models: list[Turbulence],
+    device: torch.device,
+    out: Path | None,
+) -> None:
+    rows: list[dict[str, Any]] = []
+    for cells, model, path in itertools.product(grids, models, files):
+        case = _case_of(path)
+        solved = _solve_case(case, cells, model, device)
+        facts = {"name": path.name.removesuffix("_aerofoil.vtp")} | _compare(path, case, solved.flow)
+        rows.append(solved.facts | facts)
+        console.print(
+            f"{model}, {rows[-1]['grid']}, {facts['name']}: "
+            f"Cp {100 * facts['relative_l2']:.2f} % (relative L2), "
+            f"largest difference {facts['largest']:.3f}"
+        )
     finest = rows[-1]["grid"], rows[-1]["model"]
     record = new_record(
         "solver/rans/airfrans_surfaces",
         max(row["relative_l2"] for row in rows if (row["grid"], row["model"]) == finest),
         "largest relative L2 of Cp with the last model on the last grid",
-        device=target,
+        device=device,
         details={"x": COMPARED_X, "rows": rows},
     )
     keep_record(record, out)
@@ -133,35 +152,41 @@ def random_airfoils(
 
       python -m benchmarks random-airfoils --airfoils 20 --out results
     """
-    require_extra("neuralfoil", "dev")
-    target, rows = resolve_device(device), []
-    cells, model = _grids(grids)[-1], _models(models)[-1]
+    with user_errors():
+        require_extra("neuralfoil", "dev")
+        _random_airfoils(airfoils, _grids(grids)[-1], _models(models)[-1], resolve_device(device), seed, out)
+
+
+def _random_airfoils(
+    airfoils: int, cells: GridCells, model: Turbulence, device: torch.device, seed: int, out: Path | None
+) -> None:
+    rows: list[dict[str, Any]] = []
     for index in range(airfoils):
         case = sample_case(numpy_generator(seed, index))
-        facts = _solve_case(case, cells, model, target).facts
+        facts = _solve_case(case, cells, model, device).facts
         lift, drag, confidence = _neuralfoil(case)
-        case_facts = {"digits": case.digits, "speed": case.speed, "angle": case.angle}
         other = {"neuralfoil_lift": lift, "neuralfoil_drag": drag, "confidence": confidence}
-        rows.append(case_facts | facts | other)
+        rows.append(case._asdict() | facts | other)
         console.print(
             f"{index}: NACA {case.digits} at {case.angle}°: C_L {facts['lift']:.4f} and {lift:.4f}, "
             f"C_D {facts['drag']:.5f} and {drag:.5f}, {facts['steps']} steps"
         )
-        values = [np.array([row[name] for row in rows]) for name in ("lift", "neuralfoil_lift")]
-        drags = [np.array([row[name] for row in rows]) for name in ("drag", "neuralfoil_drag")]
+        names = ("lift", "neuralfoil_lift", "drag", "neuralfoil_drag")
+        ours, theirs, our_drag, their_drag = (np.array([row[name] for row in rows]) for name in names)
+        details = {
+            "airfoils": len(rows),
+            "steady": sum(row["steady"] for row in rows),
+            "median_drag_ratio": float(np.median(our_drag / their_drag)),
+            "lift_correlation": float(np.corrcoef(ours, theirs)[0, 1]) if index else 1.0,
+            "rows": rows,
+        }
         record = new_record(
             "solver/rans/random_airfoils",
-            float(np.abs(values[0] - values[1]).mean()),
+            float(np.abs(ours - theirs).mean()),
             "mean difference of the lift coefficient to NeuralFoil",
-            device=target,
+            device=device,
             seed=seed,
-            details={
-                "airfoils": len(rows),
-                "steady": sum(row["steady"] for row in rows),
-                "median_drag_ratio": float(np.median(drags[0] / drags[1])),
-                "lift_correlation": float(np.corrcoef(values)[0, 1]) if index else 1.0,
-                "rows": rows,
-            },
+            details=details,
         )
         keep_record(record, out)
 
@@ -200,6 +225,13 @@ def _grids(text: str) -> list[GridCells]:
         return [GridCells(*(int(size) for size in grid.split(":"))) for grid in text.split(",")]
     except (ValueError, TypeError):
         raise UserError(f"--grids {text!r}: expected wake:side:outward,… such as 24:40:48,40:64:64") from None
+
+
+def _angles(text: str) -> list[int]:
+    known = NASA["sa"]
+    if not all(part in map(str, known) for part in text.split(",")):
+        raise UserError(f"--angles {text!r}: expected some of {', '.join(map(str, known))}, with commas")
+    return [int(part) for part in text.split(",")]
 
 
 def _models(text: str) -> list[Turbulence]:
@@ -247,15 +279,16 @@ def _compare(path: Path, case: AirfoilCase, flow: AirfoilFlows) -> dict[str, flo
 def _positions(
     points: Float[ndarray, "n 2"], line: Float[ndarray, "m 2"], length: Float[ndarray, "m"]
 ) -> tuple[Float[ndarray, "n"], Float[ndarray, "n"]]:
-    """Arc lengths of the points of a dense line next to `points`, and the distances."""
-    nearest = [_nearest(point, line) for point in points]
-    return length[[at for at, _ in nearest]], np.array([distance for _, distance in nearest])
-
-
-def _nearest(point: Float[ndarray, "2"], line: Float[ndarray, "m 2"]) -> tuple[int, float]:
-    distances = np.linalg.norm(line - point, axis=1)
-    at = int(distances.argmin())
-    return at, float(distances[at])
+    """Arc lengths of the feet of `points` on a dense line, and the distances."""
+    nearest = np.array([np.linalg.norm(line - point, axis=1).argmin() for point in points])
+    best, positions = np.full(len(points), np.inf), np.zeros(len(points))
+    for first in (np.clip(nearest - 1, 0, len(line) - 2), np.clip(nearest, 0, len(line) - 2)):
+        edge, to_point = line[first + 1] - line[first], points - line[first]
+        share = np.clip((to_point * edge).sum(axis=1) / (edge * edge).sum(axis=1), 0, 1)
+        distance = np.linalg.norm(to_point - share[:, None] * edge, axis=1)
+        foot = length[first] + share * (length[first + 1] - length[first])
+        positions, best = np.where(distance < best, foot, positions), np.minimum(distance, best)
+    return positions, best
 
 
 def _neuralfoil(case: AirfoilCase) -> tuple[float, float, float]:

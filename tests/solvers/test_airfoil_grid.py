@@ -64,7 +64,9 @@ def test_a_grid_with_too_few_cells_is_refused():
 
 
 def test_stretched_positions_have_the_sizes_of_their_ends():
-    first, last, total = (torch.tensor(values, dtype=torch.float64) for values in ([0.001, 0.2], [0.05, 0.1], [1, 1]))
+    first, last, total = (
+        torch.tensor(values, dtype=torch.float64) for values in ([0.001, 0.2], [0.05, 0.1], [1, 1])
+    )
     for index, positions in enumerate(two_sided_positions(first, last, total, 40, 1)):
         sizes = positions.diff()
         assert positions[-1] == 1

@@ -12,25 +12,25 @@ from linearno.solvers.linalg.cell_c_grid_elimination import (
     solve_cells,
 )
 
-I, J, WAKE = 8, 3, 2
+ALONG, OUTWARD, WAKE = 8, 3, 2
 
 
 def system(unknowns, batch=2):
     """Blocks of a random matrix, and the matrix."""
     torch.manual_seed(0)
-    parts = [torch.randn(batch, I, J, unknowns, unknowns, dtype=torch.float64) for _ in range(5)]
+    parts = [torch.randn(batch, ALONG, OUTWARD, unknowns, unknowns, dtype=torch.float64) for _ in range(5)]
     own, before, after, below, above = parts
     own += 10 * torch.eye(unknowns)
-    before[:, 0], after[:, -1], above[:, :, -1], below[:, WAKE : I - WAKE, 0] = 0, 0, 0, 0
-    matrix = torch.zeros(batch, I, J, unknowns, I, J, unknowns, dtype=torch.float64)
-    for i in range(I):
-        for j in range(J):
-            across = (i, j - 1) if j else (I - 1 - i, 0)
+    before[:, 0], after[:, -1], above[:, :, -1], below[:, WAKE : ALONG - WAKE, 0] = 0, 0, 0, 0
+    matrix = torch.zeros(batch, ALONG, OUTWARD, unknowns, ALONG, OUTWARD, unknowns, dtype=torch.float64)
+    for i in range(ALONG):
+        for j in range(OUTWARD):
+            across = (i, j - 1) if j else (ALONG - 1 - i, 0)
             around = ((i, j), (i - 1, j), (i + 1, j), across, (i, j + 1))
             for (a, b), part in zip(around, parts, strict=True):
-                if 0 <= a < I and b < J:
+                if 0 <= a < ALONG and b < OUTWARD:
                     matrix[:, i, j, :, a, b] += part[:, i, j]
-    size = I * J * unknowns
+    size = ALONG * OUTWARD * unknowns
     return StencilBlocks(*parts), matrix.view(batch, size, size)
 
 
@@ -38,14 +38,14 @@ def system(unknowns, batch=2):
 def test_elimination_agrees_with_a_dense_solver(unknowns, monkeypatch):
     monkeypatch.setattr(column_elimination, "MAX_INVERTED_ROWS", 8)
     blocks, matrix = system(unknowns)
-    right = torch.randn(2, I, J, unknowns, dtype=torch.float64)
+    right = torch.randn(2, ALONG, OUTWARD, unknowns, dtype=torch.float64)
     expected = torch.linalg.solve(matrix, right.flatten(1)).view(right.shape)
     torch.testing.assert_close(solve_cells(factorise_cells(blocks), right), expected)
 
 
 def test_factors_of_a_part_of_the_batch_are_replaced():
-    blocks, matrix = system(3, batch=3)
-    right = torch.randn(3, I, J, 3, dtype=torch.float64)
+    blocks, _ = system(3, batch=3)
+    right = torch.randn(3, ALONG, OUTWARD, 3, dtype=torch.float64)
     factors = factorise_cells(blocks)
     index = torch.tensor([2, 0])
     doubled = StencilBlocks(*(2 * part[index] for part in blocks))

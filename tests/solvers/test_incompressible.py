@@ -76,7 +76,8 @@ def largest_error(cells):
     centres = torch.complex(grid.centre[..., 0], grid.centre[..., 1])
     zero = torch.zeros(1, dtype=torch.float64)
     outflow = residual(grid, Stream(zero, zero + 1e-2, zero), exponential_flow(centres))
-    return float((outflow / grid.volume[:, None])[..., 3:-3, 3:-3].abs().max())
+    inner = slice(cells // 4, -cells // 4)
+    return float((outflow / grid.volume[:, None])[..., inner, inner].abs().max())
 
 
 def test_second_order_on_an_exact_solution_of_the_navier_stokes_equations():
@@ -94,7 +95,9 @@ def test_jacobians_of_equal_states_are_the_derivatives_of_the_flux():
     step = torch.randn_like(left) * 1e-6
     for jacobian, moved in ((by_left, (left + step, left)), (by_right, (left, left + step))):
         change = roe(*moved, area) - roe(left, left, area)
-        torch.testing.assert_close(change, torch.einsum("bmnij,bnij->bmij", jacobian, step), rtol=0, atol=1e-10)
+        torch.testing.assert_close(
+            change, torch.einsum("bmnij,bnij->bmij", jacobian, step), rtol=0, atol=1e-10
+        )
 
 
 def test_a_vortex_at_the_far_field_has_the_circulation_of_the_lift(airfoil):

@@ -7,8 +7,14 @@ import pytest
 import torch
 
 from linearno.core.errors import SampleError
-from linearno.solvers.naca import AirfoilCase, contour, naca_sections, sample_case, warn_outside_law
-from linearno.solvers.rans import VISCOSITY
+from linearno.solvers.naca import (
+    VISCOSITY,
+    AirfoilCase,
+    contour,
+    naca_sections,
+    sample_case,
+    warn_outside_law,
+)
 
 
 def points(digits, count=401):

@@ -27,7 +27,10 @@ WAKE_BLEND = 0.15  # length over which the wake turns from the trailing edge int
 CIRCULATION_SHARE = 0.9  # of thin airfoil theory, in the course of the wake
 NOSE_SPACING = 0.32  # at the leading edge in the plane of w, over the number of cells of a side
 EDGE_SPACING = 0.19  # at the trailing edge in chords, over the number of cells of a side
-WAKE_SPACING = (0.12, 6.0)  # at the outlet: at most this share of the far field, and this multiple of the mean
+WAKE_SPACING = (
+    0.12,
+    6.0,
+)  # at the outlet: at most this share of the far field, and this multiple of the mean
 FIRST_CELL = 15.0  # height of the cells on the wall in viscous lengths ν/U
 WAKE_GROWTH = 60.0  # relative growth of this height per chord behind the trailing edge
 BISECTIONS = 60
@@ -117,7 +120,9 @@ def _unfold(z: Complex[Tensor, "B N"], upper: Tensor) -> Complex[Tensor, "B N"]:
     return torch.where(upper, turned * turn, turned * (1j * turn))  # scalars would be rounded to complex64
 
 
-def _body_points(sections: Sections, origin: Complex[Tensor, "B"], parameter: Curve) -> Complex[Tensor, "B N"]:
+def _body_points(
+    sections: Sections, origin: Complex[Tensor, "B"], parameter: Curve
+) -> Complex[Tensor, "B N"]:
     x, y = contour(sections, parameter).unbind(-1)
     return _unfold(torch.complex(x, y) - origin[:, None], parameter >= 0)
 

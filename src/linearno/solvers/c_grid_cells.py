@@ -1,7 +1,7 @@
 """Finite-volume geometry of the cells of C-grids, with ghost cells and five-point stencils.
 
-Cells on the first line touch the wall, or in the wake the cells on the other side. The borders at the first and
-last row are outlets; the last line borders on the far field.
+Cells on the first line touch the wall, or in the wake the cells on the other side. The borders at the first
+and the last row are outlets; the last line borders on the far field.
 
 Axes: B grids, I cells along (even), J cells outwards, C channels; channels come first: (B, C, I, J).
 """
@@ -15,7 +15,9 @@ from torch import Tensor
 from linearno.solvers.euler import quad_areas
 from linearno.solvers.linalg.c_grid_elimination import StencilBlocks
 
-Sides = tuple[Tensor, Tensor, Tensor, Tensor]  # of each cell: before, after, below, above; (B, ..., I, J) each
+Sides = tuple[
+    Tensor, Tensor, Tensor, Tensor
+]  # of each cell: before, after, below, above; (B, ..., I, J) each
 
 
 class CellGrid(NamedTuple):
@@ -47,8 +49,11 @@ class CellGrid(NamedTuple):
 
     def select(self, index: Int64[Tensor, "b"]) -> "CellGrid":
         """Grids at `index`."""
-        parts = (part[index] for part in self[1:-1])
-        return CellGrid(self.wall, *parts, outlets=(self.outlets[0][index], self.outlets[1][index]))
+        first, last = self.outlets
+        chosen = {
+            name: getattr(self, name)[index] for name in self._fields if name not in ("wall", "outlets")
+        }
+        return CellGrid(wall=self.wall, outlets=(first[index], last[index]), **chosen)
 
 
 def build_cells(nodes: Float64[Tensor, "B _ _ 2"], wake: int) -> CellGrid:
@@ -110,7 +115,9 @@ def pad_along(values: Tensor, first: Tensor, last: Tensor, layers: int = 1) -> T
     return torch.cat([*[first[..., None, :]] * layers, values, *[last[..., None, :]] * layers], dim=-2)
 
 
-def pad_outward(values: Tensor, wall: Bool[Tensor, "I"], sign: Tensor, far: Tensor, layers: int = 1) -> Tensor:
+def pad_outward(
+    values: Tensor, wall: Bool[Tensor, "I"], sign: Tensor, far: Tensor, layers: int = 1
+) -> Tensor:
     """Append ghost values: mirrored at the wall, the other side of the wake, and the far field.
 
     Args:

@@ -27,7 +27,14 @@ from linearno.solvers.linalg.cell_c_grid_elimination import (
     solve_cells,
 )
 from linearno.solvers.linalg.column_elimination import ColumnFactors
-from linearno.solvers.turbulence import Field, LinearSystem, State, TurbulenceModel, with_neighbours
+from linearno.solvers.turbulence import (
+    Field,
+    Linearisation,
+    LinearSystem,
+    State,
+    TurbulenceModel,
+    with_neighbours,
+)
 
 RAMP_START = math.radians(6)  # larger angles are approached from here
 FIXED_CIRCULATION_STEPS = 6  # steps before the circulation at the far field follows the lift
@@ -39,7 +46,7 @@ MAX_CHANGE = 1.0  # of pressure or velocity in a step
 LEAST_SHARE = 0.3  # of an update that is no sign of trouble
 RESIDUAL_JUMP = 3.0  # growth of the residual in a step that is one
 SLOW_DOWN = 0.7  # of the Courant number in trouble
-STEPS_PER_MATRIX = 5  # near the end
+STEPS_PER_MATRIX = 5  # near the end of a march
 TINY = 1e-12
 
 
@@ -49,12 +56,10 @@ class MarchPlan(NamedTuple):
     Args:
         ramp: steps in which angles above 6 degrees are approached.
         max_steps: steps at most.
-        until_steady: end flows that are steady; otherwise take all steps.
     """
 
     ramp: int
     max_steps: int
-    until_steady: bool = True
 
 
 class MarchResult(NamedTuple):
@@ -149,12 +154,11 @@ def march(
     """
     batch, device = len(state), state.device
     count = torch.zeros(batch, dtype=torch.int64, device=device)
-    result = MarchResult(
-        state.clone(), stream.lift.clone(), state.new_full((batch,), math.inf), count, count.bool()
-    )
+    unknown = state.new_full((batch,), math.inf)
+    result = MarchResult(state.clone(), stream.lift.clone(), unknown.clone(), count.clone(), count.bool())
     run = MarchState(
         torch.arange(batch, device=device), grid, stream, state,
-        state.new_full((batch,), model.courant.start), state.new_full((batch,), math.inf),
+        state.new_full((batch,), model.courant.start), unknown,
         count, count, state.new_zeros(batch, plan.max_steps + 1, 2), [],
     )  # fmt: skip
     for step in range(plan.max_steps + 1):
@@ -168,7 +172,12 @@ def march(
 
 
 def _step(
-    model: TurbulenceModel, run: MarchState, plan: MarchPlan, step: int, result: MarchResult, precision: torch.dtype
+    model: TurbulenceModel,
+    run: MarchState,
+    plan: MarchPlan,
+    step: int,
+    result: MarchResult,
+    precision: torch.dtype,
 ) -> tuple[MarchState, Bool[Tensor, "B"]]:
     """Take a step, or record in `result` the flows that end before it."""
     ramp = torch.where(run.stream.angle.abs() > RAMP_START, plan.ramp, 0)
@@ -180,15 +189,17 @@ def _step(
     if step >= FIXED_CIRCULATION_STEPS:
         run = replace(run, stream=run.stream._replace(lift=lift))
     steady = _is_steady(run, residual, ramp, step)
-    ended = ~residual.isfinite() | (steady & plan.until_steady)
+    ended = steady | ~residual.isfinite()
     if step == plan.max_steps:
         steady = steady | (_change(run.history, step, ACCEPTED_WINDOW) <= ACCEPTED_CHANGE).all(dim=1)
         ended = torch.ones_like(ended)
     _record(result, run, residual, steady & residual.isfinite(), step)
-    if step == plan.max_steps:
+    if ended.all():
         return run, ended
     fresh = _needs_matrix(model, run, residual, step <= ramp)
-    run = _factorise(run, linear.systems, linear.rate, fresh, precision)
+    if run.systems:
+        fresh &= ~ended
+    run = _factorise(run, linear, fresh, precision)
     update = torch.cat([_solve(system, linear.residual) for system in run.systems], dim=1)
     return _advance(model, run, update, residual, fresh), ended
 
@@ -224,22 +235,22 @@ def _record(result: MarchResult, run: MarchState, residual: Tensor, steady: Tens
 def _needs_matrix(
     model: TurbulenceModel, run: MarchState, residual: Tensor, on_ramp: Tensor
 ) -> Bool[Tensor, "B"]:
-    """Matrices are reused where the Courant number is at its largest and the residual falls."""
-    rising = ~(residual < run.last_residual)
-    return rising | on_ramp | (run.courant < model.courant.largest) | (run.matrix_age >= STEPS_PER_MATRIX)
+    """Matrices are reused, for longer where the Courant number is at its largest and the residual falls."""
+    calm = (residual < run.last_residual) & (run.courant >= model.courant.largest) & ~on_ramp
+    age = torch.where(calm, STEPS_PER_MATRIX, model.first_steps_per_matrix)
+    return (run.matrix_age >= age) | (not run.systems)
 
 
 def _factorise(
-    run: MarchState, systems: object, rate: Field, fresh: Bool[Tensor, "B"], precision: torch.dtype
+    run: MarchState, linear: Linearisation, fresh: Bool[Tensor, "B"], precision: torch.dtype
 ) -> MarchState:
     """Factorise the matrices of the flows in `fresh`."""
     if not fresh.any():
         return run
-    index, inertia = fresh.nonzero()[:, 0], rate / run.courant[:, None, None]
+    index, inertia = fresh.nonzero()[:, 0], linear.rate / run.courant[:, None, None]
     whole = len(index) == len(fresh)
     new = [
-        _factorise_system(system, inertia, None if whole else index, precision)
-        for system in systems()  # type: ignore[operator]
+        _factorise_system(system, inertia, None if whole else index, precision) for system in linear.systems()
     ]
     if whole:
         return replace(run, systems=new)
@@ -272,7 +283,7 @@ def _select_system(system: FactorisedSystem, keep: Int64[Tensor, "b"]) -> Factor
     return FactorisedSystem(system.channels, system.row[keep], system.column[keep], factors)
 
 
-def _solve(system: FactorisedSystem, residual: State) -> State:
+def _solve(system: FactorisedSystem, residual: State) -> Float64[Tensor, "B _ I J"]:
     right = -residual[:, system.channels] * system.row
     solution = solve_cells(system.factors, right.movedim(1, -1).to(system.factors.lower.dtype))
     return solution.movedim(-1, 1).to(residual.dtype) * system.column

@@ -62,17 +62,18 @@ def far_field(stream: Stream, points: Float[Tensor, "B n 2"]) -> Float[Tensor, "
 
 def pad_flow(grid: CellGrid, stream: Stream, flow: Flow) -> PaddedFlow:
     """Append ghost cells: (p, -u, -v) at the wall, pressure of the far field at the outlets."""
-    ends = []
-    for at, points in zip((0, -1), grid.outlets, strict=True):
-        ends.append(torch.cat([far_field(stream, points)[:, :1], flow[:, 1:, at]], dim=1))
+    first, last = (
+        torch.cat([far_field(stream, points)[:, :1], flow[:, 1:, at]], dim=1)
+        for at, points in zip((0, -1), grid.outlets, strict=True)
+    )
     far = far_field(stream, grid.far)
     sign = flow.new_tensor([1.0, -1.0, -1.0])
-    return PaddedFlow(pad_along(flow, *ends, layers=2), pad_outward(flow, grid.wall, sign, far, layers=2))
+    return PaddedFlow(
+        pad_along(flow, first, last, layers=2), pad_outward(flow, grid.wall, sign, far, layers=2)
+    )
 
 
-def flow_residual(
-    grid: CellGrid, flow: Flow, padded: PaddedFlow, viscosity: tuple[Tensor, Tensor]
-) -> Flow:
+def flow_residual(grid: CellGrid, flow: Flow, padded: PaddedFlow, viscosity: tuple[Tensor, Tensor]) -> Flow:
     """Net outflow of mass and momentum from each cell.
 
     Roe's flux between states interpolated along grid lines, without limiter, second order; viscous stresses
@@ -187,7 +188,7 @@ def _flux_jacobian(frame: _Frame, state: Faces) -> Jacobian:
 def flow_jacobians(
     grid: CellGrid, padded: PaddedFlow, viscosity: tuple[Tensor, Tensor]
 ) -> tuple[tuple[Jacobian, Jacobian], tuple[Jacobian, Jacobian]]:
-    """Derivatives of the fluxes of the first-order scheme with respect to the cells on both sides of each face.
+    """Derivatives of the first-order scheme's fluxes with respect to the cells on both sides of each face.
 
     Returns:
         Pairs (left, right) for the faces along and outwards.

@@ -14,6 +14,7 @@ Axes: B flows, I × J cells; unknowns of a cell are p, u, v, k and ω.
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from linearno.solvers.c_grid_cells import CellGrid, Sides, assemble, face_means, neighbours, sides
@@ -81,6 +82,7 @@ class KOmegaSST:
     """Equations of the march, with a 3 × 3 system of the flow and a 2 × 2 system of k and ω."""
 
     courant = Courant(20.0, 1.25, 200.0)
+    first_steps_per_matrix = 2
 
     def linearise(self, grid: CellGrid, stream: Stream, state: State) -> Linearisation:
         """Residual and matrix at a state."""
@@ -125,7 +127,9 @@ class KOmegaSST:
         return _sources(grid, stream, state, vorticity, _pad(grid, stream, state)).eddy
 
 
-def start_from_spalart_allmaras(grid: CellGrid, stream: Stream, state: State) -> State:
+def start_from_spalart_allmaras(
+    grid: CellGrid, stream: Stream, state: Float[Tensor, "B 4 I J"]
+) -> Float[Tensor, "B 5 I J"]:
     """State with k and ω from that with ν̃: the same eddy viscosity."""
     vorticity = face_flow(grid, pad_flow(grid, stream, state[:, :3])).vorticity
     eddy = eddy_viscosity(state[:, 3], stream.viscosity)
@@ -178,15 +182,17 @@ def _sources(
         cross_diffusion = 2 * (1 - inner) * SIGMA_OMEGA[1] * cross / omega
         k_source = production - destruction
         omega_source = omega_production - blend(BETA) * omega**2 + cross_diffusion
-        k_slopes = torch.autograd.grad(k_source.sum(), (k, omega), retain_graph=True)
+        by_k, by_omega = torch.autograd.grad(k_source.sum(), (k, omega), retain_graph=True)
         (omega_slope,) = torch.autograd.grad(omega_source.sum(), (omega,))
     return Sources(
         eddy.detach(), k_source.detach(), omega_source.detach(), (blend(SIGMA_K), blend(SIGMA_OMEGA)),
-        k_slopes, omega_slope,
+        (by_k, by_omega), omega_slope,
     )  # fmt: skip
 
 
-def _blending(k: Field, omega: Field, cross: Field, distance: Field, viscosity: Tensor) -> tuple[Field, Field]:
+def _blending(
+    k: Field, omega: Field, cross: Field, distance: Field, viscosity: Tensor
+) -> tuple[Field, Field]:
     """F_1 and F_2: 1 near the wall, 0 outside of the boundary layer."""
     eddies = k.clamp(min=LEAST_K).sqrt() / (BETA_STAR * omega * distance)
     viscous = 500 * viscosity / (distance**2 * omega)

@@ -101,7 +101,7 @@ def naca_sections(digits: Sequence[tuple[float, ...]]) -> Sections:
         if crosses_itself(line):
             raise SampleError(
                 index,
-                f"the contour of NACA {_name(digits[index])} crosses itself; expected less camber or thickness",
+                f"NACA {_name(digits[index])}: the contour crosses itself; expected less camber or thickness",
             )
     return sections
 
@@ -154,7 +154,9 @@ def require_flow(cases: Sequence[AirfoilCase]) -> None:
         if not (math.isfinite(case.speed) and case.speed > 0):
             raise SampleError(index, f"expected a speed above 0 in m/s, got {case.speed!r}")
         if not (math.isfinite(case.angle) and abs(case.angle) <= 90):
-            raise SampleError(index, f"expected an angle of attack from -90 to 90 degrees, got {case.angle!r}")
+            raise SampleError(
+                index, f"expected an angle of attack from -90 to 90 degrees, got {case.angle!r}"
+            )
 
 
 def _section(index: int, digits: tuple[float, ...]) -> tuple[float, float, list[list[float]]]:
@@ -163,12 +165,13 @@ def _section(index: int, digits: tuple[float, ...]) -> tuple[float, float, list[
     if len(digits) not in (3, 4) or not all(math.isfinite(digit) for digit in digits):
         raise SampleError(
             index,
-            "expected 3 finite numbers (camber, position, thickness) or 4 (lift, position, reflex, thickness) "
-            f"for a NACA airfoil, got {name}",
+            f"NACA {name}: expected 3 finite numbers (camber, position, thickness) or 4 (lift, position, "
+            "reflex, thickness)",
         )
     if not 0 < digits[-1] <= MAX_THICKNESS:
         raise SampleError(
-            index, f"NACA {name}: expected a thickness above 0 and up to {MAX_THICKNESS:g} percent of the chord"
+            index,
+            f"NACA {name}: expected a thickness above 0 and up to {MAX_THICKNESS:g} percent of the chord",
         )
     if not 0 <= digits[0] <= MAX_CAMBER:
         raise SampleError(index, f"NACA {name}: expected a first digit from 0 to {MAX_CAMBER:g}")

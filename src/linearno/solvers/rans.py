@@ -9,7 +9,7 @@ Axes: B airfoils, I × J cells of a C-grid, W cells on the wall.
 import logging
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from linearno.solvers.turbulence import State, TurbulenceModel
 
 __all__ = ["AirfoilCase", "AirfoilFlows", "GridCells", "airfoil_flows", "refined_nodes", "sample_case"]
 
-ATTEMPTS = (MarchPlan(25, 60), MarchPlan(50, 110))
+ATTEMPTS = (MarchPlan(25, 90), MarchPlan(50, 140))
 EXTRA_START_STEPS = 10  # of Spalart–Allmaras before k-ω SST, after the ramp
 START_SHARE, MAX_START_LIFT = 0.9, 0.8  # circulation of the initial flow
 VORTEX_SHARE, VORTEX_RANGE = 0.9, (-1.4, 1.6)  # first lift coefficient at the far field
@@ -92,8 +92,8 @@ class AirfoilFlows(NamedTuple):
             what = "did not become steady" if finite else "diverged"
             raise SampleError(
                 index,
-                f"the flow {what} in {int(self.steps[index])} steps, residual {float(self.residual[index]):.1e}; "
-                "give a smaller angle of attack, a thicker airfoil or another grid",
+                f"the flow {what} in {int(self.steps[index])} steps, residual "
+                f"{float(self.residual[index]):.1e}; give a smaller angle of attack or another grid",
             )
 
 
@@ -101,7 +101,7 @@ def airfoil_flows(
     cases: Sequence[AirfoilCase],
     cells: GridCells,
     *,
-    turbulence: Literal["sst", "sa"] = "sst",
+    turbulence: str = "sst",
     device: str | torch.device = "cpu",
     concurrent: int | None = None,
     precision: torch.dtype = torch.float32,
@@ -114,7 +114,7 @@ def airfoil_flows(
     Args:
         cases: airfoils and streams.
         cells: size of the grids.
-        turbulence: k-ω SST, started from Spalart–Allmaras, or Spalart–Allmaras alone.
+        turbulence: sst, k-ω SST started from Spalart–Allmaras, or sa, Spalart–Allmaras alone.
         device: device that solves.
         concurrent: number of flows that march concurrently; by default what fits into memory.
         precision: type of the matrices.
@@ -135,7 +135,8 @@ def airfoil_flows(
         part = [cases[i] for i in index]
         parts.append(_solve(part, nodes[index], cells.wake, turbulence, precision))
     back = torch.from_numpy(np.argsort(order, kind="stable")).to(target)
-    return AirfoilFlows(*(torch.cat(values)[back] for values in zip(*parts, strict=True)), wake=cells.wake)
+    joined = {name: torch.cat([part[name] for part in parts])[back] for name in AirfoilFlows._fields[:-1]}
+    return AirfoilFlows(wake=cells.wake, **joined)
 
 
 def refined_nodes(
@@ -143,8 +144,8 @@ def refined_nodes(
 ) -> Float64[Tensor, "B _ _ 2"]:
     """Nodes of the same grids at `refinement` times as many positions, r I + 1 along and r J + 1 outwards.
 
-    Every r-th node is one of `AirfoilFlows.nodes` up to rounding; all others are on the same smooth map, those
-    on the wall exactly on the airfoil.
+    Every r-th node is one of `AirfoilFlows.nodes` up to rounding; all others are on the same smooth map, and
+    those on the wall on the airfoil.
     """
     require_flow(cases)
     return _nodes(cases, cells, torch.device(device), refinement)
@@ -216,8 +217,8 @@ def _solve(
     wake: int,
     turbulence: str,
     precision: torch.dtype,
-) -> tuple[Tensor, ...]:
-    """Fields of `AirfoilFlows` but the last, in its units."""
+) -> dict[str, Tensor]:
+    """Fields of `AirfoilFlows` but the wake, in its units."""
     speed = nodes.new_tensor([case.speed for case in cases])
     angle = nodes.new_tensor([math.radians(case.angle) for case in cases])
     start = initial_flows(nodes, wake, angle, VISCOSITY / speed)
@@ -233,16 +234,15 @@ def _solve(
     eddy = model.eddy_viscosity(start.grid, stream, result.state)
     coefficients = forces(start.grid, stream, result.state[:, :3])
     scale = speed[:, None, None]
-    return (
-        nodes,
-        result.state[:, 1:3].movedim(1, -1) * scale[..., None],
-        result.state[:, 0] * scale**2,
-        eddy * scale,
-        *coefficients,
-        result.residual,
-        result.steps,
-        result.steady,
-    )
+    return coefficients._asdict() | {
+        "nodes": nodes,
+        "velocity": result.state[:, 1:3].movedim(1, -1) * scale[..., None],
+        "pressure": result.state[:, 0] * scale**2,
+        "nut": eddy * scale,
+        "residual": result.residual,
+        "steps": result.steps,
+        "steady": result.steady,
+    }
 
 
 def _attempt(model: TurbulenceModel, start: Start, plan: MarchPlan, precision: torch.dtype) -> MarchResult:

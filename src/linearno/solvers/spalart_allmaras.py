@@ -54,6 +54,7 @@ class SpalartAllmaras:
     """Equations of the march, with one 4 × 4 system."""
 
     courant = Courant(20.0, 1.3, 1000.0)
+    first_steps_per_matrix = 1
 
     def linearise(self, grid: CellGrid, stream: Stream, state: State) -> Linearisation:
         """Residual and matrix at a state."""
@@ -121,7 +122,9 @@ def _diffusion(grid: CellGrid, stream: Stream, turbulence: Field, ghosts: tuple[
     return before, after, below, above
 
 
-def _source(turbulence: Field, vorticity: Field, distance: Field, viscosity: Tensor) -> tuple[Field, Field, Field]:
+def _source(
+    turbulence: Field, vorticity: Field, distance: Field, viscosity: Tensor
+) -> tuple[Field, Field, Field]:
     """Production minus destruction, and its derivatives with respect to ν̃ and the vorticity."""
     with torch.enable_grad():
         inputs = turbulence.detach().requires_grad_(), vorticity.detach().requires_grad_()
@@ -135,8 +138,8 @@ def _source(turbulence: Field, vorticity: Field, distance: Field, viscosity: Ten
         g = r + CW2 * (r**6 - r)
         fw = g * ((1 + CW3**6) / (g**6 + CW3**6)) ** (1 / 6)
         value = CB1 * strain * positive - CW1 * fw * (positive / distance) ** 2
-        slopes = torch.autograd.grad(value.sum(), inputs)
-    return value.detach(), *slopes
+        by_turbulence, by_vorticity = torch.autograd.grad(value.sum(), inputs)
+    return value.detach(), by_turbulence, by_vorticity
 
 
 def _flow_rows(
@@ -154,7 +157,8 @@ def _flow_rows(
         u_along.diff(dim=2) * grid.along_conductance[:, None],
         u_outward.diff(dim=3) * grid.outward_conductance[:, None],
     )
-    own, other = [], []
+    own: list[Tensor] = []
+    other: list[Tensor] = []
     for flow_own, flow_other, jump, near in zip(
         *flow_sides(flow_jacobians(grid, padded, viscosity)), jumps, slopes, strict=True
     ):

@@ -4,6 +4,8 @@ Positions are smooth functions of the index: with a refinement r they are evalua
 indices, of which every r-th is a whole one.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float64
 from torch import Tensor
@@ -15,9 +17,13 @@ MAX_GROWTH = 2.0  # logarithm of the size ratio of neighbouring cells
 
 
 def two_sided_positions(
-    first: Float64[Tensor, "B"], last: Float64[Tensor, "B"], total: Float64[Tensor, "B"], cells: int, refinement: int
+    first: Float64[Tensor, "B"],
+    last: Float64[Tensor, "B"],
+    total: Float64[Tensor, "B"],
+    cells: int,
+    refinement: int,
 ) -> Float64[Tensor, "B n"]:
-    """Positions from 0 to `total` with sizes near `first` and `last` of the cells at the ends (Vinokur, 1983).
+    """Positions from 0 to `total` with cells of sizes near `first` and `last` at the ends (Vinokur, 1983).
 
     Args:
         first: size of the first cell.
@@ -55,7 +61,7 @@ def geometric_positions(
     return total[..., None] * torch.expm1(index * growth) / torch.expm1(cells * growth)
 
 
-def _rate(increasing, value: Tensor, largest: float) -> Tensor:
+def _rate(increasing: Callable[[Tensor], Tensor], value: Tensor, largest: float) -> Tensor:
     """Solve increasing(y) = value for y between `UNIFORM` and `largest` by bisection."""
     low, high = torch.full_like(value, UNIFORM), torch.full_like(value, largest)
     for _ in range(BISECTIONS):

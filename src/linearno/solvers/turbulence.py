@@ -63,9 +63,15 @@ class Courant(NamedTuple):
 
 @runtime_checkable
 class TurbulenceModel(Protocol):
-    """Equations of a march."""
+    """Equations of a march.
+
+    Attributes:
+        courant: law of the Courant number.
+        first_steps_per_matrix: steps that share a matrix until the flow approaches its steady state.
+    """
 
     courant: Courant
+    first_steps_per_matrix: int
 
     def linearise(self, grid: CellGrid, stream: Stream, state: State) -> Linearisation:
         """Residual and matrix at a state."""
@@ -156,7 +162,7 @@ def flow_sides(
 
 
 def with_neighbours(values: Tensor) -> StencilBlocks:
-    """Values (B, C, I, J) of each cell and its neighbours, for the columns of a matrix; own values at borders."""
+    """Values (B, C, I, J) of each cell and its neighbours, for columns of a matrix; own values at borders."""
     below = torch.cat([values[..., :1].flip(-2), values[..., :-1]], dim=-1)
     above = torch.cat([values[..., 1:], values[..., -1:]], dim=-1)
     along = pad_along(values, values[..., 0, :], values[..., -1, :])

@@ -50,7 +50,8 @@ def triangulate_cells(coords: Float[ndarray, "N 2"], cells: Integer[ndarray, "Q 
     """Triangulation of a mesh of triangles or quadrilaterals; quadrilaterals are split along a diagonal."""
     corners = range(1, cells.shape[1] - 1)
     triangles = np.concatenate([cells[:, [0, corner, corner + 1]] for corner in corners])
-    return Triangulation(*coords.astype(float).T, triangles)
+    x, y = coords.astype(float).T
+    return Triangulation(x, y, triangles)
 
 
 def cells_within(

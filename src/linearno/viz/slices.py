@@ -160,13 +160,13 @@ def _panel_painter(
         nodes = [axis.reshape(grid) for axis in plane.T]
         x, y = (corners(axis, within_outline=not is_straight(*nodes)) for axis in nodes)
 
-        def cells(axes: Axes, field: ndarray, style: dict[str, Any]) -> None:
+        def grid_cells(axes: Axes, field: ndarray, style: dict[str, Any]) -> None:
             axes.pcolormesh(x, y, field.reshape(grid), **style)
 
-        return cells
+        return grid_cells
     visible = np.arange(len(plane))
-    if view is not None and len(view) == 2:
-        visible = np.flatnonzero(~outside_view(plane, view))
+    if view is not None and len(view) == 2 and not (outside := outside_view(plane, view)).all():
+        visible = np.flatnonzero(~outside)
     reach = None if cells is None else cell_reach(plane, cells)[visible]
     shown = plane[visible]
     index = nearest_points(shown, IMAGE_PIXELS, reach)

@@ -114,4 +114,3 @@ def _column_matrix(own: Tensor, below: Tensor, above: Tensor, spring: Tensor) ->
         matrix[:, node, node] += spring
         matrix[:, node, twin] -= spring
     return matrix.transpose(2, 3)
-
