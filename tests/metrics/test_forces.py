@@ -57,19 +57,21 @@ def test_a_cylinder_with_circulation_has_the_lift_of_kutta_and_joukowski_and_no_
     assert math.log2(errors[0] / errors[1]) == pytest.approx(2, abs=0.05)
 
 
-def shear_flow(radius, theta):
-    """A velocity of (r − R) cos θ along the wall."""
-    return ((radius - RADIUS) * theta.cos())[:, None] * torch.stack([-theta.sin(), theta.cos()], dim=-1)
+def shear_flow(radius, theta, away: float = 0.0):
+    """A velocity of (r − R) cos θ along the wall, and `away` of it away from the wall."""
+    along, normal = torch.stack([-theta.sin(), theta.cos()]), torch.stack([theta.cos(), theta.sin()])
+    return ((radius - RADIUS) * theta.cos() * (along + away * normal)).T
 
 
-def test_friction_is_the_integral_of_the_wall_shear_stress():
-    """ν cos θ along (−sin θ, cos θ), over a circle of radius R: a force of (0, π ν R)."""
+@pytest.mark.parametrize("away", [0.0, 1.5])
+def test_friction_is_the_integral_of_the_wall_shear_stress(away):
+    """ν cos θ along the wall, 4/3 ν cos θ away from it: π ν R along y, and 4/3 of it along x."""
     errors = []
     for sectors in (30, 60):
         nodes, quads, wall, theta, radius = ring(sectors, height=1 / sectors)
-        velocity = shear_flow(radius, theta)
+        velocity = shear_flow(radius, theta, away)
         force = wall_force(nodes, quads, wall, torch.ones_like(radius), velocity, viscosity=0.02)
-        exact = torch.tensor([0, math.pi * 0.02 * RADIUS], dtype=torch.float64)
+        exact = math.pi * 0.02 * RADIUS * torch.tensor([away * 4 / 3, 1.0], dtype=torch.float64)
         errors.append(((force.friction[0] - exact).norm() / exact.norm()).item())
         assert force.pressure.abs().max() < 1e-12  # of a constant pressure
     assert errors[1] < 2e-3

@@ -26,7 +26,8 @@ def draw_points(
     priority = torch.rand(points, generator=generator, dtype=torch.float64)
     if first is not None:
         priority[first] -= 1
-    return priority.topk(count, largest=False).indices.sort().values
+    last = priority.kthvalue(count).values  # several times as fast as topk
+    return (priority <= last).nonzero().flatten()[:count]
 
 
 def points_and_surface(data: FieldData, sample: int) -> tuple[int, Tensor | None]:
