@@ -1,6 +1,7 @@
 """Run an experiment: load the data, train the model, evaluate it, write the run folder."""
 
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
 
     Returns the content of metrics.json.
     """
+    splits = splits._replace(test=_with_training_scale(splits.test, bundle))
     test, batch = splits.test, config.training.eval_batch
     if bundle.spec.standardised != test.spec.standardised:
         raise UserError(f"{folder} was imported without the scaler of its data: import it with --data FOLDER")
@@ -97,6 +99,17 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
         if benchmark.test_set is not None:
             write_test_set(figures / "test_set.npz", benchmark.test_set(predictions, test))
     return results
+
+
+def _with_training_scale(test: FieldData, bundle: Bundle) -> FieldData:
+    """Test samples whose auxiliary field `scale`, if there is one, holds the deviations of the training data.
+
+    Errors of standardised fields then mean the same on all data.
+    """
+    if test.spec.aux.get("scale") != "sample":
+        return test
+    scale = bundle.scaler.outputs.std.to(test.targets).expand(len(test), -1)
+    return replace(test, aux={**test.aux, "scale": scale})
 
 
 def _flops(bundle: Bundle, test: FieldData) -> int:

@@ -14,13 +14,13 @@ from tests.data.airfoil_flows import made_up_flows
 SIZES, RESOLUTION, NODES = {"train": 4, "test": 3}, 16, 700
 
 
-def make_set(root: Path, scheme: str = "files") -> Path:
-    """4 + 3 airfoils with about `NODES` nodes each."""
+def make_set(root: Path, scheme: str = "files", sizes: dict[str, int] = SIZES, nodes: int = NODES) -> Path:
+    """4 + 3 airfoils, with about `nodes` nodes in files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generate, "process_map", lambda work, jobs, workers: (work(job) for job in jobs))
         patch.setattr(airfrans_generation, "airfoil_flows", made_up_flows)
-        patch.setattr(airfrans_generation, "NODES", NODES)
-        settings = {"sizes": SIZES, "resolution": RESOLUTION, "seed": 0, "workers": 1, "tick": lambda n: None}
+        patch.setattr(airfrans_generation, "NODES", nodes)
+        settings = {"sizes": sizes, "resolution": RESOLUTION, "seed": 0, "workers": 1, "tick": lambda n: None}
         DATASETS["airfrans"].generate(root, **settings, scheme=scheme)
     return root
 
@@ -32,7 +32,7 @@ def config(root: Path, **settings: object) -> AirfransConfig:
 def dataset_only(root: Path, to: Path) -> Path:
     """A copy of the files without the arrays, as if downloaded."""
     shutil.copytree(root / "Dataset", to / "Dataset")
-    (to / "Dataset" / "card.json").unlink()
+    (to / "Dataset" / "linearno.json").unlink()
     return to
 
 

@@ -1,5 +1,7 @@
 """Every model of AirfRANS is trained, tested and reported at toy size, on made-up flows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,9 @@ from linearno.data.airfrans import field_data
 from linearno.data.airfrans_metrics import force_table
 from linearno.data.airfrans_names import simulation_name
 from linearno.data.airfrans_sets import grid_cells, refined_simulations
-from linearno.experiment import run
+from linearno.experiment import evaluate, run
+from linearno.inference.bundle import load
+from linearno.initialization import open_splits
 from linearno.recipes import recipe
 from linearno.report import write_report
 from linearno.report.benchmark_figures import benchmark_figures
@@ -84,6 +88,16 @@ def test_a_report_shows_fields_on_the_mesh_pressures_and_polars(config, tmp_path
     assert "Figures of the benchmark" in page
     assert "Lift and drag against the angle of attack of run" in page
     assert "input distance" in page  # the first input that is not the same at all points
+
+
+def test_errors_are_in_units_of_the_training_data_on_any_data(config, tmp_path):
+    """As in an evaluation of new samples, which come with few training samples."""
+    chosen = config("airfrans/mlp")
+    before = run(chosen, tmp_path / "run", torch.device("cpu"))
+    splits = open_splits(chosen.data)
+    test = replace(splits.test, aux={**splits.test.aux, "scale": 10 * splits.test.aux["scale"]})
+    after = evaluate(load(tmp_path / "run"), chosen, splits._replace(test=test), tmp_path / "other")
+    assert after["volume"] == before["volume"]
 
 
 @pytest.mark.parametrize("variant", ["airfrans-reynolds", "airfrans-covering"])

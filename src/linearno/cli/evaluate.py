@@ -57,6 +57,7 @@ def evaluate(
                     data = _generate(data, fresh, Path(scratch) / "data", device)
                 printed_only = fresh is not None or manifest_entry(run) is not None
                 folder = Path(scratch) if printed_only else run
+                config = config.model_copy(update={"data": data})
                 metrics = evaluate_run(bundle, config, open_splits(data), folder)
         console.print(f"{metrics['samples']} test samples; {metrics['data']}")
         for metric in dict.fromkeys([metrics["metric"], *config.benchmark.metrics]):

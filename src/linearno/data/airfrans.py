@@ -46,7 +46,7 @@ SPEC = FieldSpec(
     units={
         **dict.fromkeys(("x", "y", "distance"), "m"),
         **dict.fromkeys(("stream_x", "stream_y", "ux", "uy"), "m/s"),
-        **dict.fromkeys(("p",), "m²/s²"),
+        "p": "m²/s²",
         "nut": "m²/s",
     },
     standardised=("coords", "inputs", "outputs"),

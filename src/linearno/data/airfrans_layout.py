@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from linearno.core.atomic_io import read_json, write_atomically, write_json
 from linearno.data.airfrans_files import Simulation
-from linearno.data.airfrans_names import FOLDERS, MANIFEST, SUFFIXES
+from linearno.data.airfrans_names import FOLDERS, MANIFEST, ORIGIN, SUFFIXES
 from linearno.data.airfrans_sets import GeneratedFlows
 from linearno.data.generation.card import CARD
 from linearno.data.generation.workers import process_map
@@ -39,7 +39,7 @@ def write_layout(root: Path, nodes: int, *, workers: int) -> None:
     for _ in map(write, todo) if serial else process_map(write, todo, workers):
         pass
     write_json(folder / MANIFEST, {key: list(each) for key, each in flows.manifest.items()})
-    write_json(folder / CARD, read_json(root / CARD, how="generate the set again"))
+    write_json(folder / ORIGIN, read_json(root / CARD, how="generate the set again"))
 
 
 def _write_generated(root: Path, nodes: int, folder: Path, name: str) -> None:

@@ -10,6 +10,7 @@ from linearno.core.errors import UserError, brief
 from linearno.solvers.naca import DECIMALS, AirfoilCase
 
 MANIFEST = "manifest.json"
+ORIGIN = "linearno.json"  # beside the manifest of files that we wrote: the card of their arrays
 FOLDERS = ("", "Dataset", "airfrans/Dataset")  # of the manifest, relative to the data folder
 PREFIX = "airFoil2D_SST"
 SUFFIXES = ("_internal.vtu", "_aerofoil.vtp", "_freestream.vtp")

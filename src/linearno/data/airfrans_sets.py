@@ -19,6 +19,7 @@ from linearno.data.airfoil_nodes import CellFields, nodes_in_box, refine_flow
 from linearno.data.airfrans_files import Simulation, read_simulations
 from linearno.data.airfrans_names import (
     MANIFEST,
+    ORIGIN,
     Manifest,
     make_manifest,
     manifest_folder,
@@ -28,7 +29,7 @@ from linearno.data.airfrans_names import (
 )
 from linearno.data.array_set import ArraySet
 from linearno.data.availability import describe_generated, how_to_fetch, how_to_generate
-from linearno.data.generation.card import CARD, read_card_for
+from linearno.data.generation.card import read_card_for
 from linearno.solvers.rans import AirfoilCase, GridCells, refined_nodes
 
 CASE = 6  # numbers of `case`: speed, angle, then the digits, the last one −1 if there are three
@@ -78,7 +79,7 @@ class OriginalFiles:
 
     @property
     def source(self) -> str:
-        written = ", written by linearno" if (self.folder / CARD).exists() else ""
+        written = ", written by linearno" if (self.folder / ORIGIN).exists() else ""
         return f"files of AirfRANS in {self.folder}{written}"
 
     def read(self, names: Sequence[str]) -> list[Simulation]:
@@ -100,8 +101,9 @@ class GeneratedFlows:
         self.nodes, self.source = nodes, describe_generated(card, root)
         self.stored = FILES.open(root, "generated", card.sizes)
         self.cells = grid_cells(self.stored.sizes["J"], along=self.stored.sizes["I"])
-        cases = {split: self.stored.read(split, "case").numpy() for split in ("train", "test")}
+        cases = {split: self.stored.read(split, "case").numpy() for split in card.sizes}
         names = {split: [simulation_name(unpack_case(row)) for row in rows] for split, rows in cases.items()}
+        names = {"train": [], "test": []} | names
         self.manifest: Manifest = {key: tuple(each) for key, each in make_manifest(**names).items()}
         self._position = {name: (split, i) for split in names for i, name in enumerate(names[split])}
         self._cases = cases
