@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from linearno.solvers.linalg import c_grid_elimination, column_elimination
+from linearno.solvers.linalg import c_grid_elimination
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def small_inverse():
 
 @pytest.mark.parametrize("cut", [0, 2])
 def test_elimination_by_columns_agrees_with_a_dense_solver(cut, monkeypatch):
-    monkeypatch.setattr(column_elimination, "MAX_INVERTED_ROWS", 8)
+    monkeypatch.setattr(c_grid_elimination, "MAX_INVERTED_ROWS", 8)
     torch.manual_seed(0)
     i, j = 7, 3
     parts = [torch.randn(2, i, j, 4, 4, dtype=torch.float64) for _ in range(5)]

@@ -24,6 +24,7 @@ class CellGrid(NamedTuple):
     """Geometry of cells.
 
     Args:
+        wake: cells along each side of the wake.
         wall: which cells of the first line touch the wall.
         along: area vectors (B, 2, I + 1, J) of the faces between neighbours along the grid.
         outward: area vectors (B, 2, I, J + 1) of the faces between neighbours outwards.
@@ -36,6 +37,7 @@ class CellGrid(NamedTuple):
         outlets: middles of the faces at the first and the last row.
     """
 
+    wake: int
     wall: Bool[Tensor, "I"]
     along: Float[Tensor, "B 2 I+1 J"]
     outward: Float[Tensor, "B 2 I J+1"]
@@ -50,10 +52,9 @@ class CellGrid(NamedTuple):
     def select(self, index: Int64[Tensor, "b"]) -> "CellGrid":
         """Grids at `index`."""
         first, last = self.outlets
-        chosen = {
-            name: getattr(self, name)[index] for name in self._fields if name not in ("wall", "outlets")
-        }
-        return CellGrid(wall=self.wall, outlets=(first[index], last[index]), **chosen)
+        shared = ("wake", "wall", "outlets")
+        chosen = {name: getattr(self, name)[index] for name in self._fields if name not in shared}
+        return CellGrid(wake=self.wake, wall=self.wall, outlets=(first[index], last[index]), **chosen)
 
 
 def build_cells(nodes: Float64[Tensor, "B _ _ 2"], wake: int) -> CellGrid:
@@ -77,6 +78,7 @@ def build_cells(nodes: Float64[Tensor, "B _ _ 2"], wake: int) -> CellGrid:
     centre = (nodes[:, 1:, 1:] + nodes[:, :-1, :-1] + nodes[:, :-1, 1:] + nodes[:, 1:, :-1]) / 4
     body = nodes[:, wake : nodes.shape[1] - wake, 0]
     return CellGrid(
+        wake,
         wall,
         along,
         outward,

@@ -20,13 +20,13 @@ from torch import Tensor
 from linearno.solvers.c_grid_cells import CellGrid
 from linearno.solvers.incompressible import Stream, forces
 from linearno.solvers.linalg.c_grid_elimination import StencilBlocks
-from linearno.solvers.linalg.cell_c_grid_elimination import (
-    factorise_cells,
+from linearno.solvers.linalg.cell_dissection import (
+    DissectionFactors,
+    factorise_by_dissection,
     replace_factors,
     select_factors,
-    solve_cells,
+    solve_by_dissection,
 )
-from linearno.solvers.linalg.column_elimination import ColumnFactors
 from linearno.solvers.turbulence import (
     Field,
     Linearisation,
@@ -84,9 +84,10 @@ class FactorisedSystem(NamedTuple):
     """Factorised matrix, with its unknowns and the scales of its rows and columns."""
 
     channels: slice
+    precision: torch.dtype
     row: State
     column: State
-    factors: ColumnFactors
+    factors: DissectionFactors
 
 
 @dataclass(frozen=True)
@@ -250,7 +251,8 @@ def _factorise(
     index, inertia = fresh.nonzero()[:, 0], linear.rate / run.courant[:, None, None]
     whole = len(index) == len(fresh)
     new = [
-        _factorise_system(system, inertia, None if whole else index, precision) for system in linear.systems()
+        _factorise_system(system, run.grid.wake, inertia, None if whole else index, precision)
+        for system in linear.systems()
     ]
     if whole:
         return replace(run, systems=new)
@@ -261,7 +263,11 @@ def _factorise(
 
 
 def _factorise_system(
-    system: LinearSystem, inertia: Field, index: Int64[Tensor, "b"] | None, precision: torch.dtype
+    system: LinearSystem,
+    wake: int,
+    inertia: Field,
+    index: Int64[Tensor, "b"] | None,
+    precision: torch.dtype,
 ) -> FactorisedSystem:
     """Scale rows and columns, and factorise."""
     blocks, column = system.blocks, system.scale
@@ -275,17 +281,19 @@ def _factorise_system(
     row = 1 / blocks.own.abs().amax(dim=2)
     scaled = (block * row[:, :, None] for block in blocks)
     ordered = (block.to(precision).permute(0, 3, 4, 1, 2).contiguous() for block in scaled)
-    return FactorisedSystem(system.channels, row, column, factorise_cells(StencilBlocks(*ordered)))
+    return FactorisedSystem(
+        system.channels, precision, row, column, factorise_by_dissection(StencilBlocks(*ordered), wake)
+    )
 
 
 def _select_system(system: FactorisedSystem, keep: Int64[Tensor, "b"]) -> FactorisedSystem:
     factors = select_factors(system.factors, keep)
-    return FactorisedSystem(system.channels, system.row[keep], system.column[keep], factors)
+    return FactorisedSystem(system.channels, system.precision, system.row[keep], system.column[keep], factors)
 
 
 def _solve(system: FactorisedSystem, residual: State) -> Float64[Tensor, "B _ I J"]:
     right = -residual[:, system.channels] * system.row
-    solution = solve_cells(system.factors, right.movedim(1, -1).to(system.factors.lower.dtype))
+    solution = solve_by_dissection(system.factors, right.movedim(1, -1).to(system.precision))
     return solution.movedim(-1, 1).to(residual.dtype) * system.column
 
 

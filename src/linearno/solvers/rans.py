@@ -23,6 +23,7 @@ from linearno.solvers.c_grid_cells import CellGrid, build_cells
 from linearno.solvers.implicit_march import RAMP_START, MarchPlan, MarchResult, march
 from linearno.solvers.incompressible import Stream, forces
 from linearno.solvers.k_omega_sst import KOmegaSST, start_from_spalart_allmaras
+from linearno.solvers.linalg.cell_dissection import factor_numbers, plan_dissection
 from linearno.solvers.naca import (
     VISCOSITY,
     AirfoilCase,
@@ -46,7 +47,7 @@ MAX_START_SPEED = 3.0
 LAYER = (0.002, 0.018)  # thickness of the initial boundary layer at both edges: at x = 0, and growth along x
 FRICTION_SPEED = 0.04  # in the initial turbulence
 MAX_CHUNK_BYTES = 1 << 29  # of a chunk on a CPU
-WORKSPACE_COLUMNS, FIELDS = 16, 800  # memory beside the factors: columns, and fields of float64
+WORKSPACE, FIELDS = 3, 800  # memory over that of the factors, and fields of float64
 MODELS: dict[str, TurbulenceModel] = {"sst": KOmegaSST(), "sa": SpalartAllmaras()}
 
 log = logging.getLogger(__name__)
@@ -153,9 +154,9 @@ def refined_nodes(
 
 def memory_per_flow(cells: GridCells) -> int:
     """Bytes that a flow needs while it marches, nearly."""
-    rows, columns = 8 * cells.outward, cells.wake + cells.side
-    factors = 4 * rows * rows * (columns + WORKSPACE_COLUMNS)
-    return factors + FIELDS * 8 * 2 * columns * cells.outward
+    along = 2 * (cells.wake + cells.side)
+    plan = plan_dissection(along, cells.outward, cells.wake, torch.device("cpu"))
+    return WORKSPACE * 4 * factor_numbers(plan, 4) + FIELDS * 8 * along * cells.outward
 
 
 def _chunk_size(cells: GridCells, device: torch.device) -> int:

@@ -15,16 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from linearno.solvers.linalg.column_elimination import (
-    ColumnFactors,
-    eliminate,
-    side_matrices,
-    substitute,
-)
-
+MAX_INVERTED_ROWS = 52  # larger matrices are divided into blocks
 SPRING = 100.0  # stiffness over the wave speeds at the node
 
 Block = Float[Tensor, "B I J m m"]  # per node; rows are equations, columns unknowns
+Columns = Float[Tensor, "B K N 4 4"]
+Dense = Float[Tensor, "B D D"]
 
 
 class StencilBlocks(NamedTuple):
@@ -42,11 +38,15 @@ class Factors(NamedTuple):
 
     Args:
         cut: number of columns that start with a pair.
-        columns: factorised columns of the folded grid.
+        inverse: inverse (B, 4N, 4N) of each column after elimination of the previous columns.
+        lower: coupling of each column to the previous column.
+        upper: coupling of each column to the next column.
     """
 
     cut: int
-    columns: ColumnFactors
+    inverse: list[Dense]
+    lower: Columns
+    upper: Columns
 
 
 def factorise(blocks: StencilBlocks, spring: Block, cut: int) -> Factors:
@@ -63,13 +63,15 @@ def factorise(blocks: StencilBlocks, spring: Block, cut: int) -> Factors:
     before, after = _fold(blocks.before), _fold(blocks.after)  # their roles swap in the second half
     lower = torch.stack([before[:, :, 0], after[:, :, 1]], dim=2).flatten(2, 3)
     upper = torch.stack([after[:, :, 0], before[:, :, 1]], dim=2).flatten(2, 3)
-    columns, rows = own.shape[1], own.shape[3]
-
-    def column(k: int) -> Tensor:
+    batch, columns, _, rows = own.shape[:4]
+    inverses: list[Dense] = []
+    for k in range(columns):
         pairs = rows if k == columns - 1 else int(k < cut)
-        return _column_matrix(own[:, k], below[:, k], above[:, k], springs[:, k, 0, :pairs])
-
-    return Factors(cut, eliminate(column, lower, upper))
+        matrix = _column_matrix(own[:, k], below[:, k], above[:, k], springs[:, k, 0, :pairs])
+        if k:
+            matrix = matrix - _triple_product(lower[:, k], inverses[-1], upper[:, k - 1])
+        inverses.append(inverse(matrix.reshape(batch, 8 * rows, 8 * rows)))
+    return Factors(cut, inverses, lower, upper)
 
 
 def solve(factors: Factors, right: Float[Tensor, "B I J 4"]) -> Float[Tensor, "B I J 4"]:
@@ -82,8 +84,18 @@ def solve(factors: Factors, right: Float[Tensor, "B I J 4"]) -> Float[Tensor, "B
     folded = _fold(right)
     folded[:, -1] /= 2
     folded[:, : factors.cut, :, 0] /= 2
-    solution = substitute(factors.columns, folded.flatten(2, 3))
-    return average_pairs(_unfold(solution.view(folded.shape)), factors.cut)
+    shape = folded.shape
+    folded = folded.flatten(2, 3)[..., None]
+    solutions: list[Tensor] = []
+    for k, inverted in enumerate(factors.inverse):
+        rest = folded[:, k]
+        if k:
+            rest = rest - factors.lower[:, k] @ solutions[-1].unflatten(1, (-1, 4))
+        solutions.append(inverted @ rest.flatten(1, 2))
+    for k in range(len(solutions) - 2, -1, -1):
+        coupled = factors.upper[:, k] @ solutions[k + 1].unflatten(1, (-1, 4))
+        solutions[k] = solutions[k] - factors.inverse[k] @ coupled.flatten(1, 2)
+    return average_pairs(_unfold(torch.stack(solutions, dim=1).view(shape)), factors.cut)
 
 
 def average_pairs(values: Float[Tensor, "B I J ..."], cut: int) -> Float[Tensor, "B I J ..."]:
@@ -92,6 +104,38 @@ def average_pairs(values: Float[Tensor, "B I J ..."], cut: int) -> Float[Tensor,
         mean = (values[:, :cut, 0] + values[:, -cut:, 0].flip(1)) / 2
         values[:, :cut, 0], values[:, -cut:, 0] = mean, mean.flip(1)
     return values
+
+
+def inverse(matrix: Dense, unknowns: int = 4) -> Dense:
+    """Recursive block inverse, mostly matrix products; pivots within `MAX_INVERTED_ROWS` rows only.
+
+    Args:
+        matrix: a batch of matrices.
+        unknowns: unknowns of a node, which are not divided.
+    """
+    rows = matrix.shape[-1]
+    if rows <= MAX_INVERTED_ROWS:
+        return _small_inverse(matrix)
+    half = rows // 2 // unknowns * unknowns
+    upper, lower = matrix[:, :half], matrix[:, half:]
+    first, right, left = inverse(upper[..., :half], unknowns), upper[..., half:], lower[..., :half]
+    right, left = first @ right, left @ first
+    last = inverse(lower[..., half:] - lower[..., :half] @ right, unknowns)
+    corner = right @ last
+    result = torch.empty_like(matrix)
+    result[:, :half, :half] = torch.baddbmm(first, corner, left)
+    result[:, :half, half:] = -corner
+    result[:, half:, :half] = -(last @ left)
+    result[:, half:, half:] = last
+    return result
+
+
+def _small_inverse(matrix: Dense) -> Dense:
+    if matrix.is_cuda and matrix.dtype == torch.float32:
+        from linearno.solvers.linalg.batched_inverse import small_inverse
+
+        return small_inverse(matrix)
+    return torch.linalg.inv_ex(matrix)[0]
 
 
 def _fold(values: Float[Tensor, "B I J ..."]) -> Float[Tensor, "B K 2 J ..."]:
@@ -107,10 +151,22 @@ def _unfold(values: Float[Tensor, "B K 2 J ..."]) -> Float[Tensor, "B I J ..."]:
 
 def _column_matrix(own: Tensor, below: Tensor, above: Tensor, spring: Tensor) -> Float[Tensor, "B N 4 N 4"]:
     """Matrix of a column from the blocks (B, 2, J, 4, 4) of both sides and the springs (B, pairs, 4, 4)."""
-    matrix = side_matrices(own, below, above)
-    index = torch.arange(matrix.shape[1], device=own.device).view(2, -1)
+    batch, _, rows = own.shape[:3]
+    index = torch.arange(2 * rows, device=own.device).view(2, rows)
+    matrix = own.new_zeros(batch, 2 * rows, 2 * rows, 4, 4)
+    matrix[:, index.ravel(), index.ravel()] = own.flatten(1, 2)
+    matrix[:, index[:, :-1].ravel(), index[:, 1:].ravel()] = above[:, :, :-1].flatten(1, 2)
+    matrix[:, index[:, 1:].ravel(), index[:, :-1].ravel()] = below[:, :, 1:].flatten(1, 2)
     first, second = index[:, : spring.shape[1]]
     for node, twin in ((first, second), (second, first)):
         matrix[:, node, node] += spring
         matrix[:, node, twin] -= spring
     return matrix.transpose(2, 3)
+
+
+def _triple_product(left: Tensor, middle: Dense, right: Tensor) -> Float[Tensor, "B N 4 N 4"]:
+    """left · middle · right with block-diagonal `left` and `right` (B, N, 4, 4)."""
+    batch, nodes = left.shape[:2]
+    rows = left @ middle.view(batch, nodes, 4, 4 * nodes)
+    columns = rows.view(batch, 4 * nodes, nodes, 4).transpose(1, 2) @ right
+    return columns.transpose(1, 2).reshape(batch, nodes, 4, nodes, 4)
