@@ -106,6 +106,7 @@ def test_variants_are_tested_as_they_say(config, variant, tmp_path):
     metrics = read_json(tmp_path / "metrics.json", how="")
     expected = "reynolds_test" if variant == "airfrans-reynolds" else "full_test"
     assert expected in metrics["data"]
+    assert read_run(tmp_path, "a").cases.observed is None
 
 
 def test_damaged_figures_of_a_test_set_are_one_line(config, tmp_path):

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,8 +16,6 @@ from linearno.data.generation.generate import DataGenerator, batch_that_fits
 from linearno.solvers.rans import airfoil_flows, memory_per_flow, sample_case
 from linearno.solvers.redraw import Fields, solve_with_redraws
 
-Turbulence = Literal["sst", "sa"]
-
 RESOLUTION = 88  # cells outwards; 296 along the grid
 MAX_DRAWS = 8
 NODES = 60_000  # least number of nodes of a simulation written as files
@@ -27,7 +24,7 @@ NUMBERS = ("lift", "drag", "pressure_drag", "residual", "steps")
 
 
 def make_airfrans(
-    rngs: Sequence[np.random.Generator], resolution: int, device: torch.device, *, scheme: Turbulence
+    rngs: Sequence[np.random.Generator], resolution: int, device: torch.device, *, scheme: str
 ) -> Fields:
     """Random airfoils and their flows; one whose flow does not become steady is drawn again."""
 

@@ -271,21 +271,14 @@ class Covering(Task):
     points: PositiveInt = 32_000  # of a draw
     packs = True
 
-    def draw(self, points: int, *key: int) -> Drawn:
-        """A seed for the draws of a batch."""
-        return torch.randint(2**31, (1,), generator=torch_generator(*key))
-
-    def draws(self, shape: tuple[int, ...], *key: int) -> Draws:
-        return None
-
     def predict(self, predictor: Predictor, batch: Batch, drawn: Drawn) -> Fields:
-        assert drawn is not None
-        samples = [batch] if batch.segments is not None and batch.size == 1 else separate(batch)
-        parts = [self._cover(predictor, sample, int(drawn), i) for i, sample in enumerate(samples)]
+        parts = [self._cover(predictor, sample) for sample in separate(batch)]
         return torch.cat(parts, dim=0 if batch.segments is None else 1)
 
-    def _cover(self, predictor: Predictor, sample: Batch, *key: int) -> Fields:
-        generator, count = torch_generator(*key), sample.targets.shape[1]
+    def _cover(self, predictor: Predictor, sample: Batch) -> Fields:
+        """The mean over draws that depend on the number of points alone."""
+        count = sample.targets.shape[1]
+        generator = torch_generator(TEST_STREAM, count)
         total, visits = torch.zeros_like(sample.targets), sample.targets.new_zeros(count)
         while not visits.all():
             points = draw_points(count, self.points, generator).to(visits.device)
