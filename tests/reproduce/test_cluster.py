@@ -8,8 +8,9 @@ import time
 
 import pytest
 
+from linearno.reproduce.cells import Selection
 from linearno.reproduce.cluster import connect, execute_distributed
-from linearno.reproduce.items import Selection, cells_of
+from linearno.reproduce.items import cells_of
 from linearno.reproduce.plan import pending, stored_records
 from tests.commands import linearno, refused
 from tests.reproduce.test_reproduce import TINY

@@ -7,9 +7,11 @@ import pytest
 
 from linearno.core.errors import UserError
 from linearno.reproduce import published
+from linearno.reproduce.cells import Selection, shortened
 from linearno.reproduce.execute import OutOfTime, execute_all, run_folder
-from linearno.reproduce.items import ITEMS, Selection, cells_of, shortened
-from linearno.reproduce.pages import cell_text, fill, item_page, markdown
+from linearno.reproduce.filled import cell_text, fill, item_page
+from linearno.reproduce.items import ITEMS, cells_of
+from linearno.reproduce.pages import markdown
 from linearno.reproduce.plan import Planned, look_up, pending, stored_records
 from linearno.run_config import recipe
 from tests.commands import linearno, refused

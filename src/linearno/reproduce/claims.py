@@ -1,0 +1,85 @@
+"""Conclusions of the paper, and whether measured errors support them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import mean, stdev
+
+DECIDED = 2.0  # standard errors of a difference between means over seeds
+Key = tuple[str, str]  # row and column of a cell
+Values = Mapping[Key, Sequence[float]]  # one value for each seed
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row of a table has lower errors than another one, or one group of columns than another group.
+
+    Args:
+        text: the conclusion, as a sentence without its full stop.
+        better: row that has the lower errors, or start of the titles of such columns.
+        worse: row or columns with the higher errors.
+        columns: whether `better` and `worse` name columns.
+        opposite: the sentence if the order is the other one; "" if it needs none.
+    """
+
+    text: str
+    better: str
+    worse: str
+    columns: bool = False
+    opposite: str = ""
+
+    def pairs(self, keys: Sequence[Key]) -> list[tuple[str, Key, Key]]:
+        """The cells to compare: name of the comparison, better cell, worse cell."""
+        if not self.columns:
+            columns = dict.fromkeys(column for _, column in keys)
+            found = [(column, (self.better, column), (self.worse, column)) for column in columns]
+        else:
+            found = [
+                (f"{row} ({column.removeprefix(self.better).strip()})", (row, column), (row, other))
+                for row, column in keys
+                if column.startswith(self.better)
+                and (other := column.replace(self.better, self.worse, 1)) != column
+            ]
+        return [(name, a, b) for name, a, b in found if a in keys and b in keys]
+
+
+def verdicts(claim: Claim, values: Values, higher: Callable[[Key], bool] = lambda key: False) -> list[str]:
+    """What the measured values say about a claim: where it holds, where not, where that is not decided.
+
+    Means over two or more seeds differ if they are `DECIDED` standard errors apart. With one seed there is
+    only the order of two numbers.
+
+    Args:
+        claim: the conclusion.
+        values: of the cells, one for each seed; empty if the cell was not run.
+        higher: whether larger values of a cell are better.
+    """
+    groups: dict[str, list[str]] = {"holds": [], "is reversed": [], "is not decided": []}
+    opposed = []
+    for name, better, worse in claim.pairs(list(values)):
+        ours, theirs = values[better], values[worse]
+        if not ours or not theirs:
+            continue
+        gain = (mean(theirs) - mean(ours)) * (-1 if higher(better) else 1)
+        spread = _standard_error(ours, theirs)
+        shown = f"{name} ({mean(ours):.4f}, {mean(theirs):.4f})"
+        if spread is not None and abs(gain) <= DECIDED * spread:
+            groups["is not decided"].append(shown)
+        else:
+            groups["holds" if gain > 0 else "is reversed"].append(shown)
+            if gain < 0:
+                opposed.append(name)
+    said = [f"{verdict} on {', '.join(names)}" for verdict, names in groups.items() if names]
+    if not said:
+        return []
+    lines = [f"{claim.text}: {'; '.join(said)}."]
+    if claim.opposite and opposed:
+        lines.append(f"{claim.opposite} on {', '.join(opposed)}.")
+    return lines
+
+
+def _standard_error(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Of the difference of two means; None with a single seed."""
+    if min(len(a), len(b)) < 2:
+        return None
+    return sqrt(stdev(a) ** 2 / len(a) + stdev(b) ** 2 / len(b))
