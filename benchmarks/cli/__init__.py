@@ -29,6 +29,7 @@ VERBS = {
     },
     "Records": {
         "results": Verb("cli.results:results", "List the records, or write the tables of the docs"),
+        "gpu": Verb("gpu:gpu", "Measure and train on a GPU machine for some minutes"),
         "gpu-records": Verb("gpu_records:gpu_records", "Measure records that need a GPU"),
     },
 }

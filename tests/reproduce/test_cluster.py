@@ -72,7 +72,6 @@ def test_what_a_cluster_cannot_do_is_refused_in_one_line(tmp_path, monkeypatch):
     call = ["reproduce", "table6", "--benchmarks", "elasticity", "--device", "cpu", "--out", tmp_path]
     line = refused(*call, "--scheduler", "tcp://127.0.0.1:9")
     assert "no Dask scheduler answers at tcp://127.0.0.1:9" in line
-    assert "leave --jobs and --scheduler out" in refused(*call, "--jobs", 2, "--minutes", 1)
     assert "give one of them" in refused(*call, "--jobs", 2, "--scheduler", "tcp://127.0.0.1:9")
     monkeypatch.setattr("linearno.core.optional_deps.find_spec", lambda package: None)
     assert "pip install 'linearno[cluster]'" in refused(*call, "--jobs", 2)
