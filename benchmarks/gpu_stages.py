@@ -147,22 +147,22 @@ HOURS = 240.0  # minutes: no limit of its own
 STAGES = {
     "tests": Stage(
         "tests that need a GPU, without the slow ones",
-        5,
+        5.0,
         _command("tests", [*PYTEST, "-q", "-m", "gpu and not slow", "-p", "no:cacheprovider", "tests"]),
         _outside_of_repository,
     ),
     "step-check": Stage(
-        "step times against reference times", 2, _command("step-check", [*BENCHMARKS, "step-check"])
+        "step times against reference times", 2.0, _command("step-check", [*BENCHMARKS, "step-check"])
     ),
     "sanitizer": Stage(
         "memory errors and races in the step of Elasticity",
-        6,
+        6.0,
         _command("sanitizer", ["sh", "benchmarks/sanitize.sh", "step"], PYTHON=sys.executable),
         _sanitizer_absent,
     ),
     "model-steps": Stage(
         "step times of every model",
-        5,
+        5.0,
         _command(
             "model-steps",
             [*BENCHMARKS, "model-steps", "--no-compile", "--device", "{device}", "--out", "{records}"],

@@ -42,21 +42,23 @@ def write_volumes(
     """
     volumes: list[list[Piece]] = [[]]
     left_out = []
-    for path in files:
-        pieces = list(_pieces(path, path.relative_to(root).as_posix(), size))
+    for file in files:
+        pieces = list(_pieces(file, file.relative_to(root).as_posix(), size))
         planned = [list(volume) for volume in volumes]
         for piece in pieces:
             if sum(len(other.content) for other in planned[-1]) + len(piece.content) > size:
                 planned.append([])
             planned[-1].append(piece)
         if len(planned) > most:
-            left_out.append(path)
+            left_out.append(file)
         else:
             volumes = planned
     for number, volume in enumerate(volumes, start=1):
         write_bytes(volume_path(pack, number), _archive(volume))
-    for number in range(len(volumes) + 1, most + 1):
-        volume_path(pack, number).unlink(missing_ok=True)
+    number = len(volumes) + 1
+    while (path := volume_path(pack, number)).exists():
+        path.unlink()
+        number += 1
     return left_out
 
 

@@ -1,10 +1,12 @@
 """`python -m benchmarks gpu`: packs what it found, stops at its limit, and goes on from its pack."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -52,15 +54,12 @@ def test_files_that_do_not_fit_are_named_and_old_volumes_removed(folder, tmp_pat
 
 
 def test_a_damaged_pack_and_one_from_elsewhere_are_refused(folder, tmp_path):
-    root, files = folder
+    root, _ = folder
     pack = tmp_path / "pack.tar.gz"
     write_volumes(root.parent, [root / "first.json"], pack)
     pack.write_bytes(pack.read_bytes()[:40])
     with pytest.raises(UserError, match="copy it again"):
         read_volumes(pack, tmp_path / "again")
-    import io
-    import tarfile
-
     with tarfile.open(pack, "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("../outside"), io.BytesIO())
     with pytest.raises(UserError, match="outside of its folder"):

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from linearno.reproduce.cells import Selection
-from linearno.reproduce.cluster import connect, execute_distributed
+from linearno.reproduce.cluster import execute_distributed
+from linearno.reproduce.dask_client import connect
 from linearno.reproduce.items import cells_of
 from linearno.reproduce.plan import pending, stored_records
 from tests.commands import linearno, refused
@@ -68,7 +69,7 @@ def test_the_command_runs_several_jobs(tmp_path):
 
 
 def test_what_a_cluster_cannot_do_is_refused_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("linearno.reproduce.cluster.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("linearno.reproduce.dask_client.CONNECT_SECONDS", 0.5)
     call = ["reproduce", "table6", "--benchmarks", "elasticity", "--device", "cpu", "--out", tmp_path]
     line = refused(*call, "--scheduler", "tcp://127.0.0.1:9")
     assert "no Dask scheduler answers at tcp://127.0.0.1:9" in line

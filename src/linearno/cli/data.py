@@ -12,12 +12,13 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from linearno.cli.shared import console, progress_bar, user_errors
-from linearno.core.device import available_cores
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark, compress
 from linearno.data.availability import describe_available, how_to_generate
 from linearno.data.generation.card import CARD, Card, array_name, open_array, read_card
+from linearno.data.generation.generate import MapBatches
 from linearno.data.generation.plan import Plan, read_progress
+from linearno.reproduce.dask_client import batches_on
 
 MAX_LISTED_SAMPLES = 5
 
@@ -51,6 +52,9 @@ Root = Annotated[
     Path | None, typer.Option(help="data folder; the default folder of the benchmark if omitted")
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="processes on a CPU; one per core by default")]
+Scheduler = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786")
+]
 Device = Annotated[
     str,
     typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, …; auto: CUDA if available and supported"),
@@ -122,11 +126,15 @@ def generate(
     device: Device = "auto",
     scheme: Scheme = None,
     full: Full = False,
+    scheduler: Scheduler = None,
 ) -> None:
     """Generate the data of a benchmark with its solver.
 
     Stop with Ctrl-C at any time: the same command resumes. Each sample has its own random numbers, so samples
     do not depend on the number of workers, and a larger set starts with the samples of a smaller one.
+
+    --scheduler spreads the samples over the workers of a Dask cluster, which must see the folder under the
+    same path.
 
     A GPU solves many samples at once. Random inputs are the same on every device, solutions agree to
     rounding; the card of the set records the device.
@@ -153,7 +161,9 @@ def generate(
         if not full and not requested:
             sizes, note = _default_sizes(benchmark, root, sizes, on_gpu=_on_gpu(device))
         plan = Plan.make({"seed": seed, "resolution": points, "sizes": sizes, "scheme": scheme})
-        _generate(name, benchmark, root, plan, workers=workers or available_cores(), device=device, note=note)
+        with batches_on(scheduler, benchmark) as (map_batches, count):
+            cores = workers or count
+            _generate(name, benchmark, root, plan, workers=cores, device=device, note=note, **map_batches)
 
 
 def _default_sizes(
@@ -177,7 +187,15 @@ def _on_gpu(device: str) -> bool:
 
 
 def _generate(
-    name: str, benchmark: Benchmark, root: Path, plan: Plan, *, workers: int, device: str, note: str
+    name: str,
+    benchmark: Benchmark,
+    root: Path,
+    plan: Plan,
+    *,
+    workers: int,
+    device: str,
+    note: str,
+    **more: MapBatches,
 ) -> None:
     if benchmark.generate is None:
         raise UserError(f"{name} has no solver; download its published files into {root} instead")
@@ -193,7 +211,8 @@ def _generate(
                 advance(count)
 
             settings = plan.model_dump()  # seed, resolution, sizes, scheme
-            benchmark.generate(root, **settings, workers=workers, tick=tick, device=device)
+            where = root.resolve() if more else root  # workers have other working directories
+            benchmark.generate(where, **settings, workers=workers, tick=tick, device=device, **more)
     except KeyboardInterrupt:
         typer.echo(f"stopped; {done} new samples are saved, and the same command resumes", err=True)
         raise typer.Exit(130) from None

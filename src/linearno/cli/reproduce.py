@@ -19,8 +19,9 @@ from linearno.data import DATASETS
 from linearno.models import MODELS
 from linearno.reproduce import published
 from linearno.reproduce.cells import Selection
-from linearno.reproduce.cluster import connect, execute_distributed
+from linearno.reproduce.cluster import execute_distributed
 from linearno.reproduce.computed import COMPUTED, compute_item
+from linearno.reproduce.dask_client import connect
 from linearno.reproduce.execute import OnEpoch, OutOfTime, execute_all
 from linearno.reproduce.filled import Filled, fill, item_page, reasons
 from linearno.reproduce.item_figures import item_figures, suffices

@@ -19,7 +19,7 @@ class Claim:
         better: row that has the lower errors, or start of the titles of such columns.
         worse: row or columns with the higher errors.
         columns: whether `better` and `worse` name columns.
-        opposite: the sentence if the order is the other one; "" if it needs none.
+        opposite: what is said where the order is the other one; that it does not hold by default.
     """
 
     text: str
@@ -43,8 +43,8 @@ class Claim:
         return [(name, a, b) for name, a, b in found if a in keys and b in keys]
 
 
-def verdicts(claim: Claim, values: Values, higher: Callable[[Key], bool] = lambda key: False) -> list[str]:
-    """What the measured values say about a claim: where it holds, where not, where that is not decided.
+def verdict_on(claim: Claim, values: Values, higher: Callable[[Key], bool] = lambda key: False) -> str | None:
+    """Where measured values support a claim, where not, where they are equal; None without values.
 
     Means over two or more seeds differ if they are `DECIDED` standard errors apart. With one seed there is
     only the order of two numbers.
@@ -54,32 +54,24 @@ def verdicts(claim: Claim, values: Values, higher: Callable[[Key], bool] = lambd
         values: of the cells, one for each seed; empty if the cell was not run.
         higher: whether larger values of a cell are better.
     """
-    groups: dict[str, list[str]] = {"holds": [], "is reversed": [], "is not decided": []}
-    opposed = []
+    reverse = claim.opposite or "does not hold"
+    groups: dict[str, list[str]] = {"holds": [], reverse: [], "is not decided": []}
     for name, better, worse in claim.pairs(list(values)):
         ours, theirs = values[better], values[worse]
         if not ours or not theirs:
             continue
         gain = (mean(theirs) - mean(ours)) * (-1 if higher(better) else 1)
-        spread = _standard_error(ours, theirs)
-        shown = f"{name} ({mean(ours):.4f}, {mean(theirs):.4f})"
-        if spread is not None and abs(gain) <= DECIDED * spread:
-            groups["is not decided"].append(shown)
-        else:
-            groups["holds" if gain > 0 else "is reversed"].append(shown)
-            if gain < 0:
-                opposed.append(name)
+        equal = f"{mean(ours):.4f}" == f"{mean(theirs):.4f}"
+        verdict = "is not decided" if equal or abs(gain) <= DECIDED * _standard_error(ours, theirs) else ""
+        groups[verdict or ("holds" if gain > 0 else reverse)].append(
+            f"{name} ({mean(ours):.4f}, {mean(theirs):.4f})"
+        )
     said = [f"{verdict} on {', '.join(names)}" for verdict, names in groups.items() if names]
-    if not said:
-        return []
-    lines = [f"{claim.text}: {'; '.join(said)}."]
-    if claim.opposite and opposed:
-        lines.append(f"{claim.opposite} on {', '.join(opposed)}.")
-    return lines
+    return f"{claim.text}: {'; '.join(said)}." if said else None
 
 
-def _standard_error(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Of the difference of two means; None with a single seed."""
+def _standard_error(a: Sequence[float], b: Sequence[float]) -> float:
+    """Of the difference of two means; 0 with a single seed, whose scatter is not known."""
     if min(len(a), len(b)) < 2:
-        return None
+        return 0.0
     return sqrt(stdev(a) ** 2 / len(a) + stdev(b) ** 2 / len(b))

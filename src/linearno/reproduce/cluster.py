@@ -5,22 +5,18 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 
 from linearno.core.device import available_cores, resolve_device
 from linearno.core.errors import UserError
-from linearno.core.optional_deps import require_extra
 from linearno.reproduce.execute import OutOfTime, Tell, describe, execute, with_data
 from linearno.reproduce.plan import Planned
 from linearno.run_config import RunConfig
 
-CONNECT_SECONDS = 10
-MAX_LOST_WORKERS = 5  # of one task, on a cluster that we start
 MEMORY_OF_JOBS = 0.95  # of a GPU, for all jobs that share it
 PREPARE = """
 import json, sys
@@ -30,8 +26,6 @@ if __name__ == "__main__":
     values, device = json.loads(sys.argv[1])
     prepare_data(DATASETS[values["name"]].config.make(values), device, print)
 """
-J = TypeVar("J")
-R = TypeVar("R")
 
 
 class Places(NamedTuple):
@@ -51,35 +45,6 @@ class Places(NamedTuple):
     records: Path
     device: str
     jobs: int | None
-
-
-@contextmanager
-def connect(scheduler: str | None, jobs: int) -> Iterator[Any]:
-    """A Dask client: of the scheduler at an address, or of `jobs` new processes on this machine."""
-    require_extra("distributed", "cluster")
-    import dask
-    from distributed import Client, LocalCluster
-
-    if scheduler is None:
-        settings = {"distributed.scheduler.allowed-failures": MAX_LOST_WORKERS}
-        workers = {"n_workers": jobs, "threads_per_worker": 1, "memory_limit": 0}
-        with (
-            dask.config.set(settings),
-            LocalCluster(dashboard_address=None, **workers) as cluster,
-            Client(cluster) as client,
-        ):
-            yield client
-        return
-    try:
-        client = Client(scheduler, timeout=CONNECT_SECONDS)
-    except (OSError, ValueError) as error:  # a timeout is an OSError
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(
-            f"no Dask scheduler answers at {scheduler} ({reason}); start one with `dask scheduler`, "
-            "or leave --scheduler out"
-        ) from None
-    with client:
-        yield client
 
 
 def execute_distributed(
@@ -129,24 +94,6 @@ def execute_distributed(
     if late:
         raise OutOfTime
     return failed
-
-
-def task_map(client: Any) -> Callable[[Callable[[J], R], Sequence[J]], Generator[R, None, None]]:
-    """`map` on the workers of a Dask client, with results in order; a task of a lost worker runs again."""
-
-    def run(work: Callable[[J], R], jobs: Sequence[J]) -> Generator[R, None, None]:
-        tasks = client.map(work, jobs, pure=False)
-        try:
-            for place in range(len(tasks)):
-                yield tasks[place].result()
-        finally:
-            client.cancel(tasks)
-
-    return run
-
-
-def worker_count(client: Any) -> int:
-    return max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
 
 
 def device_of_worker(device: str, number: int, gpus: int) -> str:

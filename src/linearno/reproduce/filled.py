@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from linearno.report.formatting import capitalise
 from linearno.reproduce.cells import Cell, Item, Selection
-from linearno.reproduce.claims import verdicts
-from linearno.reproduce.pages import Page, Section
+from linearno.reproduce.claims import verdict_on
+from linearno.reproduce.pages import Captioned, Page, Section
 from linearno.reproduce.plan import Found, look_up, same_runs
 from linearno.reproduce.records import Record
 
@@ -150,7 +148,8 @@ def claims_section(filled: Filled) -> Section | None:
         (cell.row, cell.column): found.values for cell, found in zip(filled.cells, filled.found, strict=True)
     }
     higher = {(cell.row, cell.column) for cell in filled.cells if cell.higher}
-    said = [text for claim in filled.item.claims for text in verdicts(claim, values, higher.__contains__)]
+    verdicts = [verdict_on(claim, values, higher.__contains__) for claim in filled.item.claims]
+    said = [text for text in verdicts if text]
     if not said:
         return None
     seeds = "" if len(filled.selection.seeds) > 1 else f" {ONE_SEED}"
@@ -187,7 +186,7 @@ def caption(filled: Filled) -> str:
     return facts + small + changes + spread
 
 
-def item_page(filled: Filled, figures: Mapping[str, Figure]) -> Page:
+def item_page(filled: Filled, figures: Mapping[str, Captioned]) -> Page:
     """The page of an item as far as its cells are filled."""
     sections = [section for section in (claims_section(filled), runs_section(filled)) if section]
     if notes := [*filled.misfits, *reasons(filled)]:

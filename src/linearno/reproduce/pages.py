@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -24,6 +25,13 @@ class Section:
     notes: Sequence[str] = ()
 
 
+class Captioned(NamedTuple):
+    """A figure and what it shows; "" if the title of the page says it."""
+
+    figure: Figure
+    caption: str = ""
+
+
 @dataclass(frozen=True)
 class Page:
     """A table with its title, introduction, figures (by name) and further sections."""
@@ -32,22 +40,22 @@ class Page:
     text: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    figures: Mapping[str, Captioned] = field(default_factory=dict)
     sections: Sequence[Section] = ()
 
 
 def write_page(folder: Path, name: str, page: Page) -> None:
     """Write NAME.md, NAME.html, and the figures as PNG and SVG."""
-    for figure_name, figure in page.figures.items():
-        write_bytes(folder / f"{figure_name}.png", png_bytes(figure))
-        write_bytes(folder / f"{figure_name}.svg", svg_bytes(figure))
+    for figure_name, drawn in page.figures.items():
+        write_bytes(folder / f"{figure_name}.png", png_bytes(drawn.figure))
+        write_bytes(folder / f"{figure_name}.svg", svg_bytes(drawn.figure))
     write_text(folder / f"{name}.md", markdown(page))
     write_text(folder / f"{name}.html", html(page))
 
 
 def markdown(page: Page) -> str:
     parts = [f"# {page.title}", page.text, _markdown_table(page.head, page.rows)]
-    parts.extend(f"![{page.title}]({name}.png)" for name in page.figures)
+    parts.extend(f"![{figure.caption or page.title}]({name}.png)" for name, figure in page.figures.items())
     for section in page.sections:
         parts.append(f"## {section.title}")
         if section.text:
@@ -66,7 +74,8 @@ def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def html(page: Page) -> str:
     parts: list[Markup] = [_html_table(page.head, page.rows)]
-    parts += [tag("figure", tag("img", src=f"{name}.png", alt=page.title)) for name in page.figures]
+    drawn = [_html_figure(name, figure, page.title) for name, figure in page.figures.items()]
+    parts.append(tag("div", *drawn, class_="figures two" if len(drawn) > 1 else None))
     for section in page.sections:
         parts.append(tag("h2", section.title))
         if section.text:
@@ -77,6 +86,11 @@ def html(page: Page) -> str:
             parts.append(tag("ul", *(tag("li", note) for note in section.notes)))
     header = tag("header", tag("h1", page.title), tag("p", page.text, class_="quiet"))
     return document(page.title, header, tag("main", tag("section", *parts)))
+
+
+def _html_figure(name: str, figure: Captioned, title: str) -> Markup:
+    image = tag("img", src=f"{name}.png", alt=figure.caption or title)
+    return tag("figure", image, *([tag("figcaption", figure.caption)] if figure.caption else []))
 
 
 def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:

@@ -138,10 +138,11 @@ def field_figure(
     grid: Grid = None,
     title: str = "",
     view: View = None,
+    limits: Limits | None = None,
 ) -> Figure:
-    """One field with its colour bar."""
+    """One field with its colour bar; `limits` of the colours, its own by default."""
     figure, panels = _create_panels(coords, 1, view=view)
-    draw_field(panels[0], coords, values, grid, color_limits(values), FIELD_COLORMAP)
+    draw_field(panels[0], coords, values, grid, limits or color_limits(values), FIELD_COLORMAP)
     _add_title_and_colorbar(panels[0], title, label)
     _label_axes(panels, axis_labels)
     apply_view(panels, view)
