@@ -14,7 +14,7 @@ from linearno.reproduce.dask_client import connect
 from linearno.reproduce.items import cells_of
 from linearno.reproduce.plan import pending, stored_records
 from tests.commands import linearno, refused
-from tests.reproduce.test_reproduce import TINY
+from tests.reproduce.small_runs import TINY
 
 pytestmark = pytest.mark.slow
 EPOCHS = 30

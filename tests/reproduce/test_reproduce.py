@@ -1,11 +1,11 @@
 """Tables of the paper: which runs they need, and what a page says about cells with and without a record."""
 
 import json
+import shutil
 import time
 
 import pytest
 
-from linearno.core.errors import UserError
 from linearno.reproduce import published
 from linearno.reproduce.cells import Selection, shortened
 from linearno.reproduce.execute import OutOfTime, execute, execute_all
@@ -15,25 +15,7 @@ from linearno.reproduce.pages import markdown
 from linearno.reproduce.plan import Planned, look_up, pending, stored_records
 from linearno.run_config import recipe
 from tests.commands import linearno, refused
-
-TINY = ("model.width=8", "model.heads=2", "model.depth=1", "training.precision=fp32", "training.batch=2")
-SMALL = Selection(benchmarks=("elasticity",), epochs=2, samples=(6, 3), changes=TINY)
-QUIET = {"device": "cpu", "small": True, "tell": lambda text: None}
-COMMAND = [word for change in TINY for word in ("--set", change)]
-
-
-def run_all(item, out, selection=SMALL, minutes=None, **more):
-    planned = pending(cells_of(item, selection), selection, stored_records(out / "records"))
-    execute_all(planned, out, out / "records", minutes=minutes, **QUIET | more)
-    return planned
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """All rows of table 4 on a tiny set."""
-    out = tmp_path_factory.mktemp("reproduce")
-    run_all("table4", out)
-    return out
+from tests.reproduce.small_runs import COMMAND, QUIET, SMALL, TINY
 
 
 def test_the_same_results_are_printed_in_several_tables():
@@ -220,10 +202,30 @@ def test_too_small_a_set_is_refused(tmp_path, finished):
     assert "too few samples" in next(iter(failed.values()))
 
 
-def test_data_without_a_reader_are_named():
-    with pytest.raises(UserError, match="unknown model"):
-        cells_of("table2", Selection(models=("lsm",)))
-    cells = cells_of("table2", Selection(models=("linearno",)))
-    assert {cell.reason for cell in cells if cell.config is None} <= {
-        f"the data set {name} has no reader yet" for name in published.INDUSTRIAL
-    }
+def test_a_cell_that_does_not_apply_is_said_and_not_run(tmp_path):
+    line = refused("reproduce", "table1", "--models", "fno", "--benchmarks", "pipe", "--out", tmp_path)
+    assert "fno on pipe: not applicable" in line
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_record_of_another_protocol_is_kept_and_its_cell_left_out(tmp_path, finished):
+    shutil.copytree(finished / "records", tmp_path / "records")
+    before = stored_records(tmp_path / "records")
+    call = ["reproduce", "table4", "--benchmarks", "elasticity", "--epochs", 2, "--samples", 6, 3, *COMMAND]
+    line = refused(*call, "--set", "training.lr=0.1", "--device", "cpu", "--out", tmp_path)
+    assert "table4/elasticity/1/2/6-3-samples is a record of another protocol (training.lr" in line
+    assert stored_records(tmp_path / "records") == before
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_mean_of_a_recorded_run_over_seeds_is_one_value_for_each_seed(finished):
+    records = stored_records(finished / "records")
+    id = "reproduce/table4/elasticity/4/2/6-3-samples"
+    seeds = [{"seed": 0, "value": 0.1, "device_minutes": 1.0, "commit": None}, {"seed": 1, "value": 0.3}]
+    details = {**records[id].details, "seeds": seeds}
+    mean = records[id].model_copy(update={"value": 0.2, "seed": None, "details": details})
+    several = Selection(**{**vars(SMALL), "seeds": (0, 1, 2)})
+    filled = fill(ITEMS["table4"], several, {id: mean})
+    assert filled.found[3].values == [0.1, 0.3]
+    assert cell_text(filled.cells[3], filled.found[3]) == "0.2000 ± 0.1414 (0.0050)"
+    assert [run.config.seed for run in pending(filled.cells[3:], several, {id: mean})] == [2]
