@@ -206,7 +206,12 @@ class Session:
             return
         self.packed = now
         write_text(out / SUMMARY, self._summary())
-        files = [out / SUMMARY, out / STATE, *kept, *self._unfinished_runs(SETTLED_SECONDS if running else 0.0)]
+        files = [
+            out / SUMMARY,
+            out / STATE,
+            *kept,
+            *self._unfinished_runs(SETTLED_SECONDS if running else 0.0),
+        ]
         for path in write_volumes(out, files, out / PACK):
             self._say(f"not packed, as it is too large: {path}")
 

@@ -16,12 +16,13 @@ from linearno.experiment import evaluate
 from linearno.inference.bundle import load
 from linearno.inference.manifest import MANIFEST
 from linearno.initialization import open_splits
-from linearno.reproduce.run_records import data_identity
-from linearno.run_config import RunConfig
+from linearno.reproduce.run_records import changed_settings, data_identity
+from linearno.run_config import RECIPES, RunConfig
 from linearno.run_folder import open_run
 
 MAX_BYTES = 4 * 10**6
 MAX_ERROR_CHANGE = 0.01  # of the error, by half precision
+AGAIN = "train the run again"
 FILES = ("config.yaml", "model.json", "model.safetensors")
 
 
@@ -29,12 +30,16 @@ def weights(
     run: Annotated[Path, typer.Argument(help="folder of a finished run")],
     name: Annotated[str, typer.Argument(help="name of the published bundle, such as darcy")],
     out: Annotated[Path, typer.Option(help="folder of published bundles")] = Path("weights"),
+    note: Annotated[
+        str, typer.Option(help="what a reader must know, such as a training that is no published recipe")
+    ] = "",
     device: DeviceOption = "auto",
 ) -> None:
     """Copy the bundle of a finished run to OUT/NAME and state its hashes and error in OUT/manifest.json.
 
     Weights are stored in half precision if the test error changes by less than 1 %. The stated error is that
-    of the stored weights. A bundle of more than 4 MB is refused.
+    of the stored weights. A bundle of more than 4 MB is refused, and a run under the name of its recipe whose
+    settings are not those of the recipe, unless --note says so.
 
     Example:
 
@@ -42,6 +47,7 @@ def weights(
     """
     with user_errors():
         config = open_run(run)
+        _require_honest_name(run, config, note)
         splits = open_splits(config.data)
         full = _test_error(run, config, splits, device)
         with tempfile.TemporaryDirectory() as scratch:
@@ -57,22 +63,46 @@ def weights(
                     f"{name} has {size / 1e6:.1f} MB, at most {MAX_BYTES / 1e6:g} MB are published"
                 )
             _publish(staged, out / name)
-        entry = {
-            "recipe": config.recipe,
-            "epochs": config.training.epochs,
-            "seed": config.seed,
+        entry = _describe(run, config, splits) | {
+            "note": note,
             "weights": precision,
             "error": error,
             "error_in_float32": full["mean"],
-            "data": data_identity(config.data, splits.source),
-            "card": _card(config),
             "bytes": size,
-            "commit": read_json(run / "model.json", how="train the run again").get("commit"),
             "sha256": {file: sha256(out / name / file) for file in FILES},
         }
         entries = read_json(out / MANIFEST, how="remove it") if (out / MANIFEST).exists() else {}
         write_json(out / MANIFEST, dict(sorted({**entries, name: entry}.items())))
         console.print(f"{out / name}: {size / 1e6:.2f} MB, {precision}, error {error['mean']:.4g}")
+
+
+def _require_honest_name(run: Path, config: RunConfig, note: str) -> None:
+    """An error if the run is not what the name of its recipe promises and no note says so."""
+    changed = changed_settings(config)
+    if (
+        config.recipe in RECIPES
+        and (usual := RECIPES[config.recipe]().training.epochs) != config.training.epochs
+    ):
+        changed["training.epochs"] = f"{config.training.epochs}, not {usual}"
+    if (changed or config.recipe not in RECIPES) and not note:
+        differs = ", ".join(f"{name}={value}" for name, value in changed.items()) or config.recipe
+        raise UserError(f"{run} is not trained as its recipe says ({differs}); state that with --note")
+
+
+def _describe(run: Path, config: RunConfig, splits: Splits) -> dict[str, Any]:
+    """Recipe, settings, data and training of a run."""
+    metrics, card = (read_json(run / name, how=AGAIN) for name in ("metrics.json", "model.json"))
+    return {
+        "recipe": config.recipe,
+        "changed": changed_settings(config),
+        "epochs": config.training.epochs,
+        "seed": config.seed,
+        "data": data_identity(config.data, splits.source),
+        "card": _card(config),
+        "trained_on": metrics["device"],
+        "training_minutes": round(metrics["seconds"]["train"] / 60, 2),
+        "commit": card.get("commit"),
+    }
 
 
 def _test_error(folder: Path, config: RunConfig, splits: Splits, device: str) -> dict[str, Any]:
@@ -89,7 +119,7 @@ def _copy(run: Path, folder: Path, *, half: bool) -> None:
     for file in FILES:
         shutil.copyfile(run / file, folder / file)
     if half:
-        tensors = read_tensors(run / "model.safetensors", how="train the run again")
+        tensors = read_tensors(run / "model.safetensors", how=AGAIN)
         stored = {
             name: tensor.half() if name.startswith("model.") and tensor.dtype == torch.float32 else tensor
             for name, tensor in tensors.items()

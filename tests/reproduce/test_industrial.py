@@ -87,7 +87,7 @@ def test_a_larger_rank_correlation_is_better(stand_in, tmp_path):
         for (id, record), error, rho in zip(records.items(), (0.1, 0.2), (0.9, 0.8), strict=True)
     }
     page = markdown(item_page(fill(ITEMS["table2"], selection, changed), {}))
-    assert "LinearNO is ahead of Transolver: holds on" in page
+    assert "Paper: LinearNO is ahead of Transolver. Here: holds on" in page
     holds = page.split("holds on")[1].split(";")[0]
     assert "Car C_D (0.1000, 0.2000)" in holds
     assert "Car ρ_D (0.9000, 0.8000)" in holds

@@ -26,12 +26,12 @@ def test_a_conclusion_needs_a_difference_that_exceeds_the_scatter():
         verdict_on(claim, one) == "A beats B: holds on x (0.1000, 0.2000); B beats A on y (0.2000, 0.1000)."
     )
     scattered = {("a", "x"): [0.1, 0.2], ("b", "x"): [0.15, 0.26]}
-    assert verdict_on(claim, scattered) == "A beats B: is not decided on x (0.1500, 0.2050)."
+    assert verdict_on(claim, scattered) == "Paper: A beats B. Here: is not decided on x (0.1500, 0.2050)."
     narrow = {("a", "x"): [0.100, 0.101], ("b", "x"): [0.110, 0.111]}
     assert "holds on x" in verdict_on(claim, narrow)
     assert verdict_on(claim, {("a", "x"): [], ("b", "x"): [0.2]}) is None
     columns = Claim("A beats B", "a", "b", columns=True)
-    assert "holds on 16 (on x)" in verdict_on(columns, {("16", "a on x"): [0.1], ("16", "b on x"): [0.2]})
+    assert "holds on 16 on x (" in verdict_on(columns, {("16", "a on x"): [0.1], ("16", "b on x"): [0.2]})
 
 
 def test_transolver_ahead_of_linearno_is_said(finished):

@@ -35,7 +35,7 @@ class Claim:
             found = [(column, (self.better, column), (self.worse, column)) for column in columns]
         else:
             found = [
-                (f"{row} ({column.removeprefix(self.better).strip()})", (row, column), (row, other))
+                (f"{row}{column.removeprefix(self.better)}", (row, column), (row, other))
                 for row, column in keys
                 if column.startswith(self.better)
                 and (other := column.replace(self.better, self.worse, 1)) != column
@@ -67,7 +67,7 @@ def verdict_on(claim: Claim, values: Values, higher: Callable[[Key], bool] = lam
             f"{name} ({mean(ours):.4f}, {mean(theirs):.4f})"
         )
     said = [f"{verdict} on {', '.join(names)}" for verdict, names in groups.items() if names]
-    return f"{claim.text}: {'; '.join(said)}." if said else None
+    return f"Paper: {claim.text}. Here: {'; '.join(said)}." if said else None
 
 
 def _standard_error(a: Sequence[float], b: Sequence[float]) -> float:

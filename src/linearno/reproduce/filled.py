@@ -15,9 +15,13 @@ from linearno.reproduce.records import Record
 NOT_RUN, NOT_APPLICABLE, NO_DATA = "not run", "/", "no data"
 GUIDE = (
     "Each cell: our error, then the published one in brackets. Published errors are those of Hu et al. "
-    "(2026) on the original files, ours those of the data below. “not run”: no record yet; “/”: does not "
-    "apply; “no data”: the data set has no reader."
+    "(2026) on the original files, ours those of the data below."
 )
+LEGEND = {
+    NOT_RUN: "no record yet",
+    NOT_APPLICABLE: "does not apply",
+    NO_DATA: "no reader of the data set",
+}
 CLAIMS_GUIDE = (
     "What the paper concludes, and what the errors above say about it; in brackets the two errors that are "
     "compared. With several seeds, means differ if they are two standard errors apart."
@@ -114,9 +118,9 @@ def runs_section(filled: Filled) -> Section | None:
 
 
 SENTENCES = {
-    "epochs": "{} epochs",
+    "epochs": "epochs {}",
     "seed": "seed {}",
-    "data": "{} data",
+    "data": "data {}",
     "changed settings": "changed settings {}",
     "machine": "{}",
     "commit": "commit {}",
@@ -191,5 +195,8 @@ def item_page(filled: Filled, figures: Mapping[str, Captioned]) -> Page:
     sections = [section for section in (claims_section(filled), runs_section(filled)) if section]
     if notes := [*filled.misfits, *reasons(filled)]:
         sections.append(Section("Notes", notes=notes))
-    head, text = ["", *filled.columns], f"{caption(filled)} {GUIDE}"
-    return Page(filled.item.title, text, head, table_rows(filled), figures, sections)
+    rows = table_rows(filled)
+    shown = " ".join(text for row in rows for text in row[1:])
+    legend = "".join(f" “{sign}”: {meaning}." for sign, meaning in LEGEND.items() if sign in shown)
+    text = f"{caption(filled)} {GUIDE}{legend}"
+    return Page(filled.item.title, text, ["", *filled.columns], rows, figures, sections)

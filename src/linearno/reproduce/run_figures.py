@@ -27,7 +27,7 @@ def ranks_figure(folders: Folders) -> dict[str, Captioned]:
     """Rank of the attention kernel of each layer and head, in the median test sample."""
     found = {}
     for benchmark, models in _by_benchmark(folders).items():
-        runs = {model: read_run(folder) for model, folder in models.items()}
+        runs = {model: read_run(folder, model) for model, folder in models.items()}
         sets = [
             RankSet(model, place, run.cases.slices.rank, run.cases.slices.bound)
             for place, (model, run) in enumerate(runs.items())
@@ -42,7 +42,7 @@ def slice_figures(folders: Folders) -> dict[str, Captioned]:
     """For each run the slice with the largest weight φ, and ψ, at each point, by layer and head."""
     found = {}
     for benchmark, models in _by_benchmark(folders).items():
-        runs = {model: read_run(folder) for model, folder in models.items()}
+        runs = {model: read_run(folder, model) for model, folder in models.items()}
         for letter, symbol in (("phi", "φ"), ("psi", "ψ")):
             for model, run in runs.items():
                 if run.cases is None or run.cases.slices is None:
@@ -52,7 +52,9 @@ def slice_figures(folders: Folders) -> dict[str, Captioned]:
                 figure = dominant_slices_figure(
                     coords, dominant, grid=cases.spec.grid, view=cases.spec.plot_extent
                 )
-                text = f"{model} on {benchmark}: the slice with the largest weight {symbol} at each point"
+                text = (
+                    f"{model} on {benchmark}, median test sample: slice of the largest {symbol} at each point"
+                )
                 found[f"{model}-{benchmark}-{letter}"] = Captioned(figure, text)
     return found
 
@@ -65,7 +67,7 @@ def error_map_figures(folders: Folders) -> dict[str, Captioned]:
     """
     found = {}
     for benchmark, models in _by_benchmark(folders).items():
-        runs = {model: read_run(folder) for model, folder in models.items()}
+        runs = {model: read_run(folder, model) for model, folder in models.items()}
         runs = {model: run for model, run in runs.items() if run.cases is not None}
         for model, figure in _error_maps({model: models[model] for model in runs}, runs).items():
             found[f"{model}-{benchmark}"] = figure._replace(
