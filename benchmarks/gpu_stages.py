@@ -193,40 +193,31 @@ STAGES = {
 
 def weight_steps(setup: Setup) -> list[Step]:
     """Publish the best finished run of LinearNO and Transolver on each benchmark, if it is new."""
-    best: dict[str, tuple[float, Path]] = {}
+    best: dict[str, tuple[float, Path, str]] = {}
     for folder in sorted(setup.runs.glob("*")):
         if not (folder / "metrics.json").exists():
             continue
         config = open_run(folder)
         benchmark, _, model = config.recipe.partition("/")
         too_large = (folder / "model.safetensors").stat().st_size > 2 * MAX_BYTES
-        if (
-            too_large
-            or model not in PUBLISHED_MODELS
-            or not (setup.toy or config.model == recipe(benchmark, model).model)
-        ):
+        if too_large or model not in PUBLISHED_MODELS:
             continue
+        if config.model != recipe(benchmark, model).model and not setup.toy:
+            continue  # a row of an ablation
         metrics = read_json(folder / "metrics.json", how="remove the folder")
         error = metrics[metrics["metric"]]["mean"]
         name = benchmark if model == "linearno" else f"{benchmark}-{model}"
         if name not in best or error < best[name][0]:
-            best[name] = (error, folder)
+            note = f"{config.training.epochs} epochs, seed {config.seed}"
+            best[name] = (error, folder, note + (", toy sizes" if setup.toy else ""))
     manifest = setup.weights / MANIFEST
     stated = read_json(manifest, how="remove it") if manifest.exists() else {}
+    options = ("--out", str(setup.weights), "--device", setup.device)
     return [
         Step(
             f"weights {name} {folder.name}",
-            (
-                *BENCHMARKS,
-                "weights",
-                str(folder),
-                name,
-                "--out",
-                str(setup.weights),
-                "--device",
-                setup.device,
-            ),
+            (*BENCHMARKS, "weights", str(folder), name, "--note", note, *options),
         )
-        for name, (error, folder) in best.items()
-        if name not in stated or error < 0.999 * stated[name]["error_in_float32"]
+        for name, (error, folder, note) in best.items()
+        if name not in stated or error < 0.999 * stated[name]["error_unrounded"]
     ]

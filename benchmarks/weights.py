@@ -21,7 +21,8 @@ from linearno.run_config import RECIPES, RunConfig
 from linearno.run_folder import open_run
 
 MAX_BYTES = 4 * 10**6
-MAX_ERROR_CHANGE = 0.01  # of the error, by half precision
+MAX_ERROR_CHANGE = 0.01  # of the error, by rounding
+PRECISIONS = (torch.float16, torch.float32, torch.float64)
 AGAIN = "train the run again"
 FILES = ("config.yaml", "model.json", "model.safetensors")
 
@@ -37,9 +38,9 @@ def weights(
 ) -> None:
     """Copy the bundle of a finished run to OUT/NAME and state its hashes and error in OUT/manifest.json.
 
-    Weights are stored in half precision if the test error changes by less than 1 %. The stated error is that
-    of the stored weights. A bundle of more than 4 MB is refused, and a run under the name of its recipe whose
-    settings are not those of the recipe, unless --note says so.
+    Weights are rounded to half precision if that changes the test error by less than 1 %, else to single
+    precision. The stated error is that of the stored weights. A bundle of more than 4 MB is refused, and a
+    run under the name of its recipe whose settings are not those of the recipe, unless --note says so.
 
     Example:
 
@@ -52,11 +53,11 @@ def weights(
         full = _test_error(run, config, splits, device)
         with tempfile.TemporaryDirectory() as scratch:
             staged = Path(scratch) / name
-            _copy(run, staged, half=True)
-            error, precision = _test_error(staged, config, splits, device), "float16"
-            if abs(error["mean"] / full["mean"] - 1) >= MAX_ERROR_CHANGE:
-                _copy(run, staged, half=False)
-                error, precision = full, "float32"
+            for precision in PRECISIONS:
+                _copy(run, staged, precision)
+                error = _test_error(staged, config, splits, device)
+                if abs(error["mean"] / full["mean"] - 1) < MAX_ERROR_CHANGE:
+                    break
             size = sum((staged / file).stat().st_size for file in FILES)
             if size > MAX_BYTES:
                 raise UserError(
@@ -65,15 +66,15 @@ def weights(
             _publish(staged, out / name)
         entry = _describe(run, config, splits) | {
             "note": note,
-            "weights": precision,
+            "weights": str(precision).removeprefix("torch."),
             "error": error,
-            "error_in_float32": full["mean"],
+            "error_unrounded": full["mean"],
             "bytes": size,
             "sha256": {file: sha256(out / name / file) for file in FILES},
         }
         entries = read_json(out / MANIFEST, how="remove it") if (out / MANIFEST).exists() else {}
         write_json(out / MANIFEST, dict(sorted({**entries, name: entry}.items())))
-        console.print(f"{out / name}: {size / 1e6:.2f} MB, {precision}, error {error['mean']:.4g}")
+        console.print(f"{out / name}: {size / 1e6:.2f} MB, {entry['weights']}, error {error['mean']:.4g}")
 
 
 def _require_honest_name(run: Path, config: RunConfig, note: str) -> None:
@@ -114,17 +115,16 @@ def _test_error(folder: Path, config: RunConfig, splits: Splits, device: str) ->
     return {"metric": metrics["metric"], "samples": metrics["samples"], **statistics}
 
 
-def _copy(run: Path, folder: Path, *, half: bool) -> None:
+def _copy(run: Path, folder: Path, precision: torch.dtype) -> None:
+    """Copy the files of a bundle; weights of more bits than `precision` are rounded to it."""
     folder.mkdir(exist_ok=True)
     for file in FILES:
         shutil.copyfile(run / file, folder / file)
-    if half:
-        tensors = read_tensors(run / "model.safetensors", how=AGAIN)
-        stored = {
-            name: tensor.half() if name.startswith("model.") and tensor.dtype == torch.float32 else tensor
-            for name, tensor in tensors.items()
-        }
-        write_tensors(folder / "model.safetensors", stored)
+    tensors = read_tensors(run / "model.safetensors", how=AGAIN)
+    for name, tensor in tensors.items():
+        if name.startswith("model.") and tensor.is_floating_point() and tensor.itemsize > precision.itemsize:
+            tensors[name] = tensor.to(precision)
+    write_tensors(folder / "model.safetensors", tensors)
 
 
 def _publish(staged: Path, folder: Path) -> None:
