@@ -12,14 +12,14 @@ from linearno.reproduce.paper_settings import BENCHMARKS
 from linearno.reproduce.plan import Planned
 
 SMALL_STEP = 4000  # points of a batch, below which one training leaves most of a GPU idle
-JOBS_PER_GPU = 6  # of small steps through MPS: 1.4 times the throughput of one job with six elasticity runs
+JOBS_PER_GPU = 6  # of small steps, through MPS
 MPS_PIPES = "/tmp/nvidia-mps"
 
 
 def default_jobs(runs: Sequence[Planned], device: str) -> int:
     """One job for each GPU; several where NVIDIA MPS is running and all steps are small; one on a CPU.
 
-    Without MPS the kernels of several processes on one GPU take turns, and packing gains nothing.
+    Without MPS the kernels of several processes on one GPU take turns, and packing gains little.
     """
     if find_spec("distributed") is None or resolve_device(device).type != "cuda":
         return 1
