@@ -56,10 +56,10 @@ def gpu(
     bundles, a summary, and the checkpoint of an unfinished run; OUT/log.txt has all output. Both are complete
     after every finished run. --resume restores a pack into OUT on another machine.
 
-    Example:
+    Examples:
 
-      python -m benchmarks gpu --minutes 25 --out gpu --stages table4,table6,table5
-      python -m benchmarks gpu --minutes 25 --out gpu --resume pack.tar.gz
+      python -m benchmarks gpu --minutes 25 --stages table4,table6
+      python -m benchmarks gpu --minutes 25 --resume pack.tar.gz
     """
     with user_errors():
         names = [_stage_name(name) for name in (stages.split(",") if stages else STAGES)]

@@ -15,10 +15,10 @@ from linearno.cli.shared import console, progress_bar, user_errors
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark, compress
 from linearno.data.availability import describe_available, how_to_generate
+from linearno.data.benchmark import Generate
 from linearno.data.generation.card import CARD, Card, array_name, open_array, read_card
-from linearno.data.generation.generate import MapBatches
 from linearno.data.generation.plan import Plan, read_progress
-from linearno.reproduce.dask_client import batches_on
+from linearno.reproduce.dask_client import solver_on
 
 MAX_LISTED_SAMPLES = 5
 
@@ -161,9 +161,9 @@ def generate(
         if not full and not requested:
             sizes, note = _default_sizes(benchmark, root, sizes, on_gpu=_on_gpu(device))
         plan = Plan.make({"seed": seed, "resolution": points, "sizes": sizes, "scheme": scheme})
-        with batches_on(scheduler, benchmark) as (map_batches, count):
-            cores = workers or count
-            _generate(name, benchmark, root, plan, workers=cores, device=device, note=note, **map_batches)
+        where = root.resolve() if scheduler else root  # workers have other working directories
+        with solver_on(scheduler, benchmark) as (solve, count):
+            _generate(name, solve, where, plan, workers=workers or count, device=device, note=note)
 
 
 def _default_sizes(
@@ -187,17 +187,9 @@ def _on_gpu(device: str) -> bool:
 
 
 def _generate(
-    name: str,
-    benchmark: Benchmark,
-    root: Path,
-    plan: Plan,
-    *,
-    workers: int,
-    device: str,
-    note: str,
-    **more: MapBatches,
+    name: str, solve: Generate | None, root: Path, plan: Plan, *, workers: int, device: str, note: str
 ) -> None:
-    if benchmark.generate is None:
+    if solve is None:
         raise UserError(f"{name} has no solver; download its published files into {root} instead")
     began, done = monotonic(), 0
     try:
@@ -211,8 +203,7 @@ def _generate(
                 advance(count)
 
             settings = plan.model_dump()  # seed, resolution, sizes, scheme
-            where = root.resolve() if more else root  # workers have other working directories
-            benchmark.generate(where, **settings, workers=workers, tick=tick, device=device, **more)
+            solve(root, **settings, workers=workers, tick=tick, device=device)
     except KeyboardInterrupt:
         typer.echo(f"stopped; {done} new samples are saved, and the same command resumes", err=True)
         raise typer.Exit(130) from None

@@ -58,7 +58,7 @@ def execute_distributed(
     tell: Tell,
     minutes: float | None = None,
     jobs: int | None = None,
-    finished: Callable[[], None] = lambda: None,
+    finished: Callable[[], object] = lambda: None,
 ) -> dict[str, str]:
     """Run all on the workers of a Dask client; returns what failed, by name of the run.
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from linearno.core.device import available_cores
 from linearno.core.errors import UserError
 from linearno.core.optional_deps import require_extra
 from linearno.data import Benchmark
-from linearno.data.generation.generate import DataGenerator, MapBatches
+from linearno.data.benchmark import Generate
+from linearno.data.generation.generate import DataGenerator
 
 CONNECT_SECONDS = 10
 MAX_LOST_WORKERS = 5  # of one task, on a cluster that we start
@@ -60,12 +62,13 @@ def task_map(client: Any) -> Callable[[Callable[[J], R], Sequence[J]], Generator
 
 
 @contextmanager
-def batches_on(scheduler: str | None, benchmark: Benchmark) -> Iterator[tuple[dict[str, MapBatches], int]]:
-    """How `benchmark.generate` distributes batches, and the number of workers: here or on a cluster."""
+def solver_on(scheduler: str | None, benchmark: Benchmark) -> Iterator[tuple[Generate | None, int]]:
+    """`benchmark.generate` and the number of its workers: on this machine, or on those of a cluster."""
     if scheduler is None:
-        yield {}, available_cores()
+        yield benchmark.generate, available_cores()
         return
     if not isinstance(benchmark.generate, DataGenerator):
         raise UserError("only solvers made with DataGenerator run on a cluster: leave --scheduler out")
     with connect(scheduler, 1) as client:
-        yield {"map_batches": task_map(client)}, max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
+        workers = max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
+        yield partial(benchmark.generate, map_batches=task_map(client)), workers

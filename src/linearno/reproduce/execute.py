@@ -127,7 +127,7 @@ def execute_all(
     minutes: float | None,
     tell: Tell,
     follow: Callable[[RunConfig], OnEpoch] = lambda config: lambda record: None,
-    finished: Callable[[], None] = lambda: None,
+    finished: Callable[[], object] = lambda: None,
 ) -> dict[str, str]:
     """Run all, in order; a run that fails is reported and the others go on.
 
