@@ -73,6 +73,10 @@ def test_one_run_fills_four_columns(stand_in, tmp_path):
     assert "| linearno | " + f"{volume:.4f} (0.0194)" in page
     assert "0.2500 (0.0106) | 0.7500 (0.9925)" in page
     assert len(filled.records) == 1
+    renamed = {"train/x/y": filled.records[0].model_copy(update={"id": "train/x/y"})}
+    assert fill(ITEMS["table2"], selection, renamed).counts() == (4, 4)  # the same run under another id
+    renamed["train/x/y"].details["summaries"].pop("drag_error")
+    assert fill(ITEMS["table2"], selection, renamed).counts() == (3, 4)
 
 
 def test_a_larger_rank_correlation_is_better(stand_in, tmp_path):

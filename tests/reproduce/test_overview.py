@@ -22,9 +22,8 @@ from tests.reproduce.small_runs import COMMAND, SMALL
 def test_a_conclusion_needs_a_difference_that_exceeds_the_scatter():
     claim = Claim("A beats B", "a", "b", opposite="B beats A")
     one = {("a", "x"): [0.1], ("b", "x"): [0.2], ("a", "y"): [0.2], ("b", "y"): [0.1], ("a", "z"): [0.3]}
-    assert (
-        verdict_on(claim, one) == "A beats B: holds on x (0.1000, 0.2000); B beats A on y (0.2000, 0.1000)."
-    )
+    holds, reverse = "holds on x (0.1000, 0.2000)", "B beats A on y (0.2000, 0.1000)"
+    assert verdict_on(claim, one) == f"Paper: A beats B. Here: {holds}; {reverse}."
     scattered = {("a", "x"): [0.1, 0.2], ("b", "x"): [0.15, 0.26]}
     assert verdict_on(claim, scattered) == "Paper: A beats B. Here: is not decided on x (0.1500, 0.2050)."
     narrow = {("a", "x"): [0.100, 0.101], ("b", "x"): [0.110, 0.111]}

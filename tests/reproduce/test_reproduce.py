@@ -114,6 +114,8 @@ def test_a_record_of_another_protocol_is_named_and_not_shown(finished):
 
 def test_two_seeds_give_a_mean_and_a_spread(finished):
     one = fill(ITEMS["table4"], SMALL, stored_records(finished / "records"))
+    more = Selection(**{**vars(SMALL), "seeds": (0, 1)})
+    assert fill(ITEMS["table4"], more, stored_records(finished / "records")).misfits == []
     record = one.found[0].records[0]
     other = record.model_copy(update={"value": record.value + 0.002})
     found = one.found[0].__class__({0: record, 1: other}, ())
@@ -227,5 +229,6 @@ def test_the_mean_of_a_recorded_run_over_seeds_is_one_value_for_each_seed(finish
     several = Selection(**{**vars(SMALL), "seeds": (0, 1, 2)})
     filled = fill(ITEMS["table4"], several, {id: mean})
     assert filled.found[3].values == [0.1, 0.3]
+    assert filled.misfits == []
     assert cell_text(filled.cells[3], filled.found[3]) == "0.2000 ± 0.1414 (0.0050)"
     assert [run.config.seed for run in pending(filled.cells[3:], several, {id: mean})] == [2]

@@ -111,17 +111,17 @@ def look_up(
             if name not in records or seed in fitting:
                 continue
             record = _by_seed(records[name]).get(seed)
-            if record is None:
-                difference: str | None = f"seed {records[name].seed}, not {seed}"
-            else:
-                difference = _difference(record, cell)
+            if record is None and name != id:
+                continue  # of other seeds only
+            difference = _difference(record, cell) if record else f"seed {records[name].seed}, not {seed}"
             if record is None or difference:
                 misfits.append(f"{name} is a record of another protocol ({difference}) and not shown")
                 if name == id:
                     blocked[seed] = f"{misfits[-1]}; move it or choose another folder with --records"
             else:
                 fitting[seed] = record
-        if seed not in fitting and (record := (same or {}).get(_protocol_key(cell.config), {}).get(seed)):
+        record = (same or {}).get(_protocol_key(cell.config), {}).get(seed)
+        if seed not in fitting and record and not _difference(record, cell):
             fitting[seed] = record
             blocked.pop(seed, None)
     return Found(fitting, misfits, cell.metric, blocked)
