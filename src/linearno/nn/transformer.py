@@ -5,7 +5,6 @@ Axes: B batch, N points, X coordinates, C channels, W width.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -132,12 +131,13 @@ class PointTransformer(Transformer):
     A model of the family is this with its own `attention`. The published ones differ further in whether the
     placeholder joins when inputs are given, and in how convolutions are initialised.
 
-    Meshes of different sizes are asked in one call, packed one after another: coords (1, T, X), T = Σ N_i,
-    and `segments`, the B + 1 offsets where they begin and end, on the host. Points see their own mesh alone.
+    One call predicts for meshes of different sizes, packed one after another: coords (1, T, X), T = Σ N_i,
+    and `segments`, their S + 1 offsets. Points attend to the points of their own mesh only.
     """
 
     grid_points: Tensor | None
     grid_distances: Tensor | None
+    fixed_grid: tuple[int, ...] | None  # of the convolutions or of the positions
 
     def __init__(
         self,
@@ -164,7 +164,6 @@ class PointTransformer(Transformer):
         self.register_buffer("grid_points", None, persistent=False)
         self.register_buffer("grid_distances", None, persistent=False)
         self._beside = unified is not None and unified.place == "positions"
-        self._grid = grid
         if unified is not None:
             self._measure_from(unified, coords, grid)
         self.features = self._place_features(coords) + inputs
@@ -172,6 +171,7 @@ class PointTransformer(Transformer):
         self.time = TimeEmbedding(width) if time else None
         blocks = [Block(width, mlp_ratio, attention()) for _ in range(depth)]
         self.blocks = nn.ModuleList(blocks)
+        self.fixed_grid = grid if self.grid_free_settings else None
         self.norm = nn.LayerNorm(width)
         self.head = Linear(width, outputs)
         self.apply(lambda module: initialise(module, init_conv))
@@ -284,11 +284,6 @@ class PointTransformer(Transformer):
             values=attention.value is not None,
             mixes=attention.mix is not None,
         )
-
-    @cached_property
-    def fixed_grid(self) -> tuple[int, ...] | None:
-        """The grid of the convolutions or of the position; None if the model predicts at any points."""
-        return self._grid if self.grid_free_settings else None
 
     @property
     def grid_free_settings(self) -> str:
