@@ -44,7 +44,7 @@ class GalerkinBlock(nn.Module):
 
 
 class HeadNorm(nn.Module):
-    """γ (x − mean) / √(var + ε) + β over the channels of each head, with γ and β of its own for each.
+    """γ (x − mean) / √(var + ε) + β over the channels of each head, with separate γ and β per head.
 
     Args:
         heads: H.

@@ -347,7 +347,7 @@ class CrossGNOT(nn.Module):
     ):
         require_heads(width, heads)
         if inputs < 1:
-            raise ValueError("CrossGNOT completes a field from observations: it needs inputs=1 or more")
+            raise ValueError("CrossGNOT reconstructs a field from observations: it needs inputs=1 or more")
         super().__init__()
         self.sizes = (coords, inputs)
         self.trunk = trunk_mlp(coords, width, mlp_layers)

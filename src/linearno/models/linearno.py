@@ -24,7 +24,7 @@ from linearno.ops import Phi, Psi
 
 
 def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Arguments of a published LinearNO; two variants of it have a temperature, the one for cars misspelt."""
+    """Arguments of a published LinearNO; two variants have a temperature, misspelt in that for cars."""
     if published.published_family(weights) != "linearno":
         return None
     standard, car = (f"blocks.0.Attn.{word}_q" in weights for word in ("temperature", "tempreature"))

@@ -75,7 +75,7 @@ def infer_library_arguments(weights: Weights, hints: Mapping[str, Any], axes: in
 
 
 def infer_features(features: int, hints: Mapping[str, Any], axes: int) -> dict[str, Any]:
-    """Coordinates and inputs among the features of a point, and what stands for or beside the coordinates."""
+    """Coordinates and inputs of a point, and the features that replace or extend the coordinates."""
     found: dict[str, Any] = {name: hints[name] for name in ("append",) if name in hints}
     ref = hints.get("unified_pos")
     if ref:

@@ -1,4 +1,4 @@
-"""What a network is told of place and time. Axes: B batch, N points, X coordinates, R references, W width."""
+"""Embeddings of positions and time. Axes: B batch, N points, X coordinates, R references, W width."""
 
 import math
 from typing import Literal
@@ -9,7 +9,12 @@ from torch import Tensor, nn
 
 
 class UnifiedPosition(nn.Module):
-    """Distances from each point to a regular grid of `ref` reference points an axis, in `box`."""
+    """Distances from each point to a regular grid of reference points.
+
+    Args:
+        ref: reference points per axis; R is their total number.
+        box: bounds of the grid, one pair per axis.
+    """
 
     references: Tensor
 

@@ -1,4 +1,4 @@
-"""The skeleton that the models of the family share: lift, blocks of attention and MLP, head.
+"""Base classes of slice-attention models: lift, blocks of attention and MLP, norm and linear head.
 
 Axes: B batch, N points, X coordinates, C channels, W width.
 """
@@ -37,8 +37,13 @@ Positions = Float[Tensor, "B N P"] | None  # raw coordinates, for a unified posi
 class Block(nn.Module):
     """h + attention(norm h), then h + mlp(norm h).
 
-    With gradients the last sum is left open, for the next norm to close: it reads the stream anyway. Without,
-    the result takes the place of h.
+    With gradients the last sum is deferred to the next norm, which reads the residual stream anyway. Without
+    gradients h is overwritten.
+
+    Args:
+        width: feature width W.
+        mlp_ratio: hidden width of the MLP, in multiples of `width`.
+        attention: attention on features (B, N, W).
     """
 
     def __init__(self, width: int, mlp_ratio: int, attention: SliceAttention):
@@ -62,7 +67,7 @@ class Block(nn.Module):
         return Residual(map_segments(self._finish, segments, [stream.total(), x], states)), state
 
     def _finish(self, h: Tensor, x: Tensor, state: State, normaliser: State | None = None) -> Tensor:
-        """The block's result at points of one mesh, from what it gathered; without gradients."""
+        """Output of the block at points of one mesh, from the gathered state; without gradients."""
 
         def finish(h: Tensor, x: Tensor) -> Tensor:
             h = add_into(self.attention.decode(x, state, normaliser), h)
@@ -71,12 +76,21 @@ class Block(nn.Module):
         return pointwise(finish, h, x, in_place=True)
 
     def partial_state(self, h: Float[Tensor, "B N W"]) -> State:
-        """What the slices hold of points that are a part of a mesh; see `SliceAttention.partial_state`."""
+        """State of some points of a mesh; see `SliceAttention.partial_state`."""
         return self.attention.partial_state(add_norm(self.norm_attention, Residual(h))[1])
 
 
 class Transformer(nn.Module, ABC):
-    """Blocks on a residual stream, then a norm and a linear head. What comes before is a model's own."""
+    """Blocks on a residual stream, then a norm and a linear head; subclasses define the features before them.
+
+    Args:
+        coords: number of coordinates X of a point.
+        inputs: number of input channels at a point.
+        outputs: number of predicted channels.
+        width: feature width W; a multiple of `heads`.
+        heads: attention heads.
+        mlp_ratio: hidden width of each MLP, in multiples of `width`.
+    """
 
     capturable = True
     fused_parameters = True
@@ -102,8 +116,8 @@ class Transformer(nn.Module, ABC):
         return spec_of(self).config
 
     @abstractmethod
-    def slice_weights(self, *asked: Any, **more: Any) -> Iterator[tuple[Tensor, Tensor]]:
-        """φ and ψ (B, H, N, M) of each layer in turn, for the question that `forward` takes."""
+    def slice_weights(self, *args: Any, **kwargs: Any) -> Iterator[tuple[Tensor, Tensor]]:
+        """φ and ψ (B, H, N, M) of each layer, for the arguments of `forward`."""
 
     def _run(
         self, block: nn.Module, stream: Residual, state: State | None = None, segments: Segments | None = None
@@ -113,23 +127,23 @@ class Transformer(nn.Module, ABC):
         return checkpoint(block, stream, state, segments, use_reentrant=False, preserve_rng_state=False)
 
     def _head(self, stream: Residual) -> Tensor:
-        """In the residual stream's own precision: the answer is rounded no further."""
+        """Norm and head in the precision of the residual stream, without autocast."""
         norm, head = self.norm, self.head
 
-        def answer(stream: Residual) -> Tensor:
+        def output(stream: Residual) -> Tensor:
             return norm_linear(stream, norm.weight, norm.bias, norm.eps, head.weight, head.bias)
 
         with torch.autocast(stream.h.device.type, enabled=False):
             if torch.is_grad_enabled():
-                return answer(stream)
-            return pointwise(lambda h: answer(Residual(h)), stream.total())
+                return output(stream)
+            return pointwise(lambda h: output(Residual(h)), stream.total())
 
 
 class PointTransformer(Transformer):
-    """Fields at N points to fields at the same points, for any N that the stem accepts.
+    """Maps fields at N points to fields at the same points, for any N that the stem accepts.
 
-    A model of the family is this with its own `attention`. The published ones differ further in whether the
-    placeholder joins when inputs are given, and in how convolutions are initialised.
+    Models of the family differ in `attention`, in whether the placeholder is added when inputs are given, and
+    in the initialisation of convolutions.
 
     One call predicts for meshes of different sizes, packed one after another: coords (1, T, X), T = Σ N_i,
     and `segments`, their S + 1 offsets. Points attend to the points of their own mesh only.
@@ -205,7 +219,7 @@ class PointTransformer(Transformer):
         positions: Positions = None,
         segments: Segments | None = None,
     ) -> list[State]:
-        """What each layer's slices hold for each mesh: all that a query needs."""
+        """State of each layer for each mesh: all that `query` needs."""
         self.require_queryable()
         states, stream = [], self._lift(coords, inputs, time, positions, segments)
         for block in self.blocks:
@@ -223,7 +237,7 @@ class PointTransformer(Transformer):
         positions: Positions = None,
         segments: Segments | None = None,
     ) -> Output:
-        """The field of an encoded mesh at any points; at the mesh's own points it equals `forward`."""
+        """Predict at any points of an encoded mesh; at the points of the mesh this equals `forward`."""
         self.require_queryable()
         stream = self._lift(coords, inputs, time, positions, segments)
         for block, state in zip(self.blocks, states, strict=True):
@@ -233,11 +247,11 @@ class PointTransformer(Transformer):
     def lift_features(
         self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
     ) -> Float[Tensor, "B N W"]:
-        """The features before the first block: each point on its own."""
+        """Features before the first block, computed point by point."""
         return self._lift(coords, inputs, time, positions).total()
 
     def project_features(self, h: Float[Tensor, "B N W"]) -> Output:
-        """The outputs from the features after the last block: each point on its own."""
+        """Outputs from the features after the last block, computed point by point."""
         return self._head(Residual(h))
 
     def rollout(
@@ -248,13 +262,13 @@ class PointTransformer(Transformer):
         *,
         segments: Segments | None = None,
     ) -> Output:
-        """The `steps` frames that follow `frames`, as many as you like, each made from those before it."""
+        """Predict the `steps` frames that follow `frames`, each from the frames before it."""
         return roll_out(lambda frames: self(coords, frames, segments=segments), frames, steps)
 
     def slice_weights(
         self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """φ and ψ (B, H, N, M) of each layer in turn, for pictures and ranks; not of packed meshes."""
+        """φ and ψ (B, H, N, M) of each layer, for figures and ranks; not for packed meshes."""
         stream = self._lift(coords, inputs, time, positions)
         for block in self.blocks:
             assert isinstance(block, Block)
@@ -262,7 +276,7 @@ class PointTransformer(Transformer):
             stream, _ = block(stream)
 
     def cost_shape(self, points: int) -> Shape:
-        """The sizes that the cost of one sample with `points` points depends on."""
+        """Sizes that determine the cost of one sample with `points` points."""
         block = self.blocks[0]
         assert isinstance(block, Block)
         attention = block.attention
@@ -360,7 +374,7 @@ class PointTransformer(Transformer):
         sizes_of(segments, coords.shape[1])
 
     def require_queryable(self) -> None:
-        """Refuse a model whose points cannot be asked one by one from states: in chunks, or elsewhere."""
+        """Raise an error if the model cannot predict from encoded states, in chunks or at other points."""
         if self.fixed_grid is not None:
             raise UserError(
                 "a model tied to a grid cannot be queried elsewhere or streamed; "
@@ -373,7 +387,7 @@ class PointTransformer(Transformer):
 
 
 def point_needs(config: Any) -> tuple[str, ...]:
-    """What a `PointTransformer` with these settings takes beyond coordinates and inputs."""
+    """What `forward` of a `PointTransformer` with these settings takes beyond coordinates and inputs."""
     positions = config.unified is not None and config.unified.place == "positions"
     return ("time",) * config.time + ("positions",) * positions
 
@@ -385,7 +399,7 @@ def require_grid(grid: tuple[int, ...] | None) -> tuple[int, ...]:
 
 
 def initialise(module: nn.Module, init_conv: Callable[[Tensor], Tensor] | None = None) -> None:
-    """As the published models are drawn: `module.apply(initialise)`."""
+    """Initialise as the published models: `module.apply(initialise)`."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         if module.bias is not None:
