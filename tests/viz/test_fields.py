@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from linearno.viz import Case, case_figure, dominant_slices_figure, field_figure, png_bytes, strip_figure
-from linearno.viz.fields import color_limits
+from linearno.viz.fields import FIELD_COLORMAP, SIGNED_COLORMAP, color_limits, color_scale
 from linearno.viz.mesh import corners, nearest_points, triangulate
 
 
@@ -214,3 +214,13 @@ def test_a_strip_shows_the_requested_part_of_the_plane():
 def test_a_strip_of_any_number_of_coordinates_is_drawn(dimensions):
     coords = np.random.default_rng(0).uniform(size=(40, dimensions))
     assert png_bytes(strip_figure(Case(coords, coords[:, 0], coords[:, 0])), dpi=40)
+
+
+def test_signed_fields_have_a_diverging_colour_map_centred_at_zero():
+    plane, line = np.zeros((3, 2)), np.zeros((3, 1))
+    signed, nearly_positive = np.array([-1.0, 0.5, 3.0]), np.array([-0.1, 0.5, 3.0])
+    assert color_scale(plane, signed) == ((-3.0, 3.0), SIGNED_COLORMAP)
+    assert color_scale(plane, nearly_positive) == ((-0.1, 3.0), FIELD_COLORMAP)
+    assert color_scale(plane, -nearly_positive) == ((-3.0, 0.1), FIELD_COLORMAP)
+    assert color_scale(plane, nearly_positive, -nearly_positive) == ((-3.0, 3.0), SIGNED_COLORMAP)
+    assert color_scale(line, signed) == ((-1.0, 3.0), FIELD_COLORMAP)
