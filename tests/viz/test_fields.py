@@ -217,10 +217,10 @@ def test_a_strip_of_any_number_of_coordinates_is_drawn(dimensions):
 
 
 def test_signed_fields_have_a_diverging_colour_map_centred_at_zero():
-    plane, line = np.zeros((3, 2)), np.zeros((3, 1))
     signed, nearly_positive = np.array([-1.0, 0.5, 3.0]), np.array([-0.1, 0.5, 3.0])
-    assert color_scale(plane, signed) == ((-3.0, 3.0), SIGNED_COLORMAP)
-    assert color_scale(plane, nearly_positive) == ((-0.1, 3.0), FIELD_COLORMAP)
-    assert color_scale(plane, -nearly_positive) == ((-3.0, 0.1), FIELD_COLORMAP)
-    assert color_scale(plane, nearly_positive, -nearly_positive) == ((-3.0, 3.0), SIGNED_COLORMAP)
-    assert color_scale(line, signed) == ((-1.0, 3.0), FIELD_COLORMAP)
+    assert color_scale(2, signed) == ((-3.0, 3.0), SIGNED_COLORMAP)
+    assert color_scale(2, nearly_positive) == ((-0.1, 3.0), FIELD_COLORMAP)
+    assert color_scale(2, -nearly_positive) == ((-3.0, 0.1), FIELD_COLORMAP)
+    assert color_scale(2, nearly_positive, -2 * nearly_positive) == ((-6.0, 3.0), FIELD_COLORMAP)
+    assert color_scale(2, signed, 2 * signed) == ((-6.0, 6.0), SIGNED_COLORMAP)
+    assert color_scale(1, signed) == ((-1.0, 3.0), FIELD_COLORMAP)

@@ -79,7 +79,7 @@ def case_figure(case: Case, *, title: str = "") -> Figure:
     """Input, truth, prediction and |error|; truth and prediction share one colour scale."""
     figure, panels = _create_panels(case.coords, 4, over_time=case.over_time, view=case.view)
     figure.suptitle(escape_mathtext(title), fontsize=FONT + 1)
-    shared, shared_colors = color_scale(case.coords, case.truth, case.prediction)
+    shared, shared_colors = color_scale(case.coords.shape[1], case.truth, case.prediction)
     error = np.abs(case.prediction - case.truth)
     for axes, name, values, scale, colors in (
         (panels[1], "truth", case.truth, shared, shared_colors),
@@ -101,7 +101,10 @@ def strip_figure(case: Case) -> Figure:
     """
     figure, panels = _create_panels(case.coords, 3, over_time=case.over_time, view=case.view, max_columns=3)
     figure.suptitle(escape_mathtext(case.output_label), fontsize=FONT + 1)
-    (scale, field_colors), error = color_scale(case.coords, case.truth), np.abs(case.prediction - case.truth)
+    (scale, field_colors), error = (
+        color_scale(case.coords.shape[1], case.truth),
+        np.abs(case.prediction - case.truth),
+    )
     for axes, name, values, limits, colors in (
         (panels[0], "truth", case.truth, scale, field_colors),
         (panels[1], "prediction", case.prediction, scale, field_colors),
@@ -124,7 +127,7 @@ def _draw_input(axes: Any, case: Case, scale: Limits, colors: str) -> None:
         draw_observed(axes, coords, values, scale, colors)
         _add_title_and_colorbar(axes, f"{len(values):,} of {len(case.coords):,} observed", case.output_label)
     elif case.input is not None:
-        case.draw(axes, case.input, *color_scale(case.coords, case.input, colors=INPUT_COLORMAP))
+        case.draw(axes, case.input, *color_scale(case.coords.shape[1], case.input, colors=INPUT_COLORMAP))
         _add_title_and_colorbar(axes, "input", case.input_label)
     else:
         draw_points(axes, case.coords)
@@ -161,15 +164,19 @@ def color_limits(*fields: Values) -> Limits:
     return low - margin, high + margin
 
 
-def color_scale(coords: Coords, *fields: Values, colors: str = FIELD_COLORMAP) -> tuple[Limits, str]:
-    """Limits and colour map of all fields; those of signed fields are symmetric about zero and diverging.
+def color_scale(
+    axes: int, truth: Values, *others: Values, colors: str = FIELD_COLORMAP
+) -> tuple[Limits, str]:
+    """Limits and colour map of all fields: symmetric about zero and diverging if the truth is signed.
 
-    Fields in 1-D are lines, whose limits are those of the values.
+    With one coordinate (`axes`) fields are lines, whose limits are those of the values.
     """
-    low, high = color_limits(*fields)
-    largest = max(-low, high)
-    if coords.shape[1] == 1 or min(-low, high) < SIGNED_SHARE * largest:
+    low, high = color_limits(truth)
+    signed = axes > 1 and min(-low, high) >= SIGNED_SHARE * max(-low, high)
+    low, high = color_limits(truth, *others)
+    if not signed:
         return (low, high), colors
+    largest = max(-low, high)
     return (-largest, largest), SIGNED_COLORMAP
 
 

@@ -256,7 +256,9 @@ def _known_field(case: RolloutCase, frames: _Field) -> _Field:
     """Style of the input: that of the frames, or a separate colour scale for another field."""
     if not case.known_label:
         return frames
-    return _Field("input", case.known[:, None], *color_scale(case.coords, case.known, colors=INPUT_COLORMAP))
+    return _Field(
+        "input", case.known[:, None], *color_scale(case.coords.shape[1], case.known, colors=INPUT_COLORMAP)
+    )
 
 
 def _fields(case: RolloutCase) -> tuple[_Field, _Field, _Field]:
@@ -266,7 +268,7 @@ def _fields(case: RolloutCase) -> tuple[_Field, _Field, _Field]:
     or at the range of the truth if that is less.
     """
     shown = case.truth if case.known_label else np.column_stack([case.known, case.truth])
-    scale, colors = color_scale(case.coords, shown.ravel())
+    scale, colors = color_scale(case.coords.shape[1], shown.ravel())
     error, true_range = np.abs(case.prediction - case.truth), color_limits(shown.ravel())
     largest = min(color_limits(error.ravel())[1], true_range[1] - true_range[0])
     return (
