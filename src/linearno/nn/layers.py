@@ -84,7 +84,12 @@ class Linear(nn.Linear):
 
 
 class OneLinear(Branch):
-    """A single linear map as a branch."""
+    """A single linear map as a branch.
+
+    Args:
+        inputs: input width I.
+        outputs: output width O.
+    """
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(Linear(inputs, outputs))

@@ -147,6 +147,20 @@ class PointTransformer(Transformer):
 
     One call predicts for meshes of different sizes, packed one after another: coords (1, T, X), T = Σ N_i,
     and `segments`, their S + 1 offsets. Points attend to the points of their own mesh only.
+
+    Args:
+        coords: number of coordinates X of a point.
+        inputs: number of input channels at a point; 0 if the geometry is the only input.
+        outputs: number of predicted channels.
+        width: feature width W; a multiple of `heads`.
+        depth: number of blocks.
+        heads: attention heads.
+        mlp_ratio: hidden width of each MLP, in multiples of `width`.
+        grid: points per axis of a structured mesh, in C order; None: any points.
+        time: whether `forward` takes a time (B, 1).
+        unified: distances to reference points in place of (or in addition to) the coordinates.
+        attention: creates the attention of a block.
+        init_conv: initialises the weights of convolutions; None: as PyTorch.
     """
 
     grid_points: Tensor | None
