@@ -17,7 +17,7 @@ from linearno.core.errors import UserError
 Segments = Int64[Tensor, "S1"] | tuple[int, ...]  # the S + 1 offsets, on the host
 
 
-def offsets_of(sizes: Sequence[int]) -> Segments:
+def offsets_of(sizes: Sequence[int]) -> Int64[Tensor, "S1"]:
     """Offsets of meshes of the given numbers of points."""
     return torch.tensor([0, *accumulate(sizes)])
 
