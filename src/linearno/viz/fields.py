@@ -101,10 +101,8 @@ def strip_figure(case: Case) -> Figure:
     """
     figure, panels = _create_panels(case.coords, 3, over_time=case.over_time, view=case.view, max_columns=3)
     figure.suptitle(escape_mathtext(case.output_label), fontsize=FONT + 1)
-    (scale, field_colors), error = (
-        color_scale(case.coords.shape[1], case.truth),
-        np.abs(case.prediction - case.truth),
-    )
+    scale, field_colors = color_scale(case.coords.shape[1], case.truth)
+    error = np.abs(case.prediction - case.truth)
     for axes, name, values, limits, colors in (
         (panels[0], "truth", case.truth, scale, field_colors),
         (panels[1], "prediction", case.prediction, scale, field_colors),
