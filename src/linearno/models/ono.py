@@ -19,7 +19,7 @@ from linearno.nn.grid_operator import PointFeatures
 from linearno.nn.latent_attention import ExactLinear, Features, Mask, require_heads
 from linearno.nn.library_transformer import PositionLift, feed_forward, lift_mlp, time_need
 from linearno.nn.linear_attention import LinearAttention
-from linearno.nn.nystrom_attention import NystromAttention
+from linearno.nn.nystrom_attention import LandmarkScale, NystromAttention
 from linearno.nn.point_operator import Coords, Inputs, Output, PointOperator, Time
 from linearno.nn.transformer import initialise
 from linearno.nn.whitening import Matrix, Whitening, inverse_factor
@@ -93,7 +93,9 @@ def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
     found.pop("grid")
     found["eigenfunctions"] = len(weights["blocks.0.mu"])
     if "blocks.0.Attn.res_conv.weight" in weights:
-        return found | {"attention": "nystrom", "heads": len(weights["blocks.0.Attn.res_conv.weight"])}
+        heads = len(weights["blocks.0.Attn.res_conv.weight"])
+        scale = hints.get("landmark_scale", "batch")
+        return found | {"attention": "nystrom", "heads": heads, "landmark_scale": scale}
     return found | {"attention": "efficient" if "blocks.0.Attn.to_q.weight" in weights else "galerkin"}
 
 
@@ -137,7 +139,7 @@ PUBLISHED = PublishedFormat(
         (r"\.Attn\.(?:to_out\.0|to_out|proj)\.", ".attention.merge."),
         (r"\.Attn\.", ".attention."),
     ],
-    hints=("heads", "coords", "append"),
+    hints=("heads", "coords", "append", "landmark_scale"),
     convert=convert,
 )
 
@@ -172,6 +174,9 @@ class ONO(PointOperator):
             or a form of `LinearAttention`: "efficient", as the published results on Navier–Stokes, "galerkin"
             or "normalised".
         landmarks: of Nyström attention.
+        landmark_scale: what the pseudoinverse of Nyström attention is scaled by in its first iteration: the
+            largest sum of each "sample", or of the "batch" as published, so that predictions depend on what is
+            predicted with them; `from_published` reads weights so unless it is given "sample".
         form: "library", or "original" with one lift for both streams.
         time: whether the model takes a time, as `forward(..., time=(B, 1))`.
         append: "coords" gives the coordinates to the lifts twice, as the library's scripts for pipe flow do.
@@ -193,6 +198,7 @@ class ONO(PointOperator):
         eigenfunctions: PositiveInt = 16,
         attention: Literal["nystrom", "efficient", "galerkin", "normalised"] = "nystrom",
         landmarks: PositiveInt = 256,
+        landmark_scale: LandmarkScale = "sample",
         form: Literal["library", "original"] = "library",
         time: bool = False,
         append: Literal["coords"] | None = None,
@@ -204,7 +210,7 @@ class ONO(PointOperator):
         def block(out: nn.Module) -> OnoBlock:
             mixing: nn.Module
             if attention == "nystrom":
-                mixing = NystromAttention(width, heads, landmarks)
+                mixing = NystromAttention(width, heads, landmarks, landmark_scale)
             else:
                 mixing = LinearAttention(width, heads, attention, bias=attention != "efficient")
             return OnoBlock(width, mixing, mlp_ratio, eigenfunctions, out)
