@@ -10,6 +10,7 @@ import torch
 
 from linearno import from_published
 from linearno.data import DATASETS
+from linearno.import_weights import import_weights
 from linearno.models import MODELS, build_model
 from linearno.nn.spectral import FactorisedSpectralConv, ModeMixing
 from linearno.recipes import RECIPES
@@ -81,6 +82,17 @@ def test_the_library_s_weights_are_those_of_the_recipe(name):
     built = build(f"{benchmark}/{RECIPE[model]}").state_dict()
     found = {key: t for key, t in read.state_dict().items() if not key.startswith("unused.")}
     assert {key: t.shape for key, t in found.items()} == {key: t.shape for key, t in built.items()}
+
+
+@pytest.mark.parametrize("recipe", ["airfoil/fno", "ns/f-fno-nsl", "airfoil/lsm"])
+def test_the_library_s_weights_are_imported_into_the_recipe(recipe, tmp_path):
+    benchmark, model = recipe.removesuffix("-nsl").split("/")
+    name = f"NSL/{benchmark}/{model.upper().replace('-', '_')}"
+    weights = {key: torch.randn_like(t, device="cpu") for key, t in published_weights(name).items()}
+    torch.save(weights, tmp_path / "weights.pt")
+    bundle = import_weights(tmp_path / "weights.pt", RECIPES[recipe](), tmp_path / "run", with_data=False)
+    first = weights["preprocess.linear_pre.0.weight"]
+    assert torch.equal(bundle.model.lift[0].weight, first)
 
 
 AUTHORS = {  # recipe, and what its authors' code counts: complex weights as one, and as two real numbers

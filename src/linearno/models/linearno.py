@@ -76,7 +76,7 @@ class LinearNO(PointTransformer):
         mix: "attention" among the slices is the ablation of the simplification step.
         phi: dimension of the softmax of φ: slices "M" or points "N" (ablation).
         psi: normalisation of ψ: over points "N", over slices "M", "sum", or "phi" (ablations).
-        placeholder: a learned vector is added to the lifted features "without-inputs" only, or "always", as for
+        placeholder: when a learned vector joins the lifted features: "without-inputs", or "always" as for
             AirfRANS and ShapeNet-Car, where the published code takes the inputs for coordinates.
 
     >>> model = LinearNO(coords=2, inputs=1, outputs=1, width=64, depth=4, heads=4, slices=32)

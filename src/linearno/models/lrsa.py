@@ -326,9 +326,9 @@ class LRSA(PointOperator):
         h'  = h + O' softmax_M(n(Q' ĥ) n(K' ẑ)ᵀ/√D) V' ẑ            ẑ = norm Z
         h'' = h' + mlp(norm h')                                    or convolution and MLP: `point_mlp`
 
-    Norms are RMS norms (or layer norms), n those of queries and keys over each head. The lift is one linear map of Fourier
-    features of the coordinates and the inputs, the head one linear map. The cost is O(N · (slices + width) ·
-    width). Without both mixes what is left is LinearNO with normalised queries and keys.
+    Norms are RMS norms (or layer norms), n those of queries and keys over each head. The lift is one linear
+    map of Fourier features of the coordinates and the inputs, the head one linear map. The cost is O(N ·
+    (slices + width) · width). Without both mixes what is left is LinearNO with normalised queries and keys.
 
     Args:
         coords: number of coordinates X of a point.

@@ -174,9 +174,9 @@ class ONO(PointOperator):
             or a form of `LinearAttention`: "efficient", as the published results on Navier–Stokes, "galerkin"
             or "normalised".
         landmarks: of Nyström attention.
-        landmark_scale: what the pseudoinverse of Nyström attention is scaled by in its first iteration: the
-            largest sum of each "sample", or of the "batch" as published, so that predictions depend on what is
-            predicted with them; `from_published` reads weights so unless it is given "sample".
+        landmark_scale: the pseudoinverse of Nyström attention starts from the largest sum of each "sample",
+            or of the "batch" as published, so that a prediction depends on the others of its batch;
+            `from_published` reads weights so unless it is given "sample".
         form: "library", or "original" with one lift for both streams.
         time: whether the model takes a time, as `forward(..., time=(B, 1))`.
         append: "coords" gives the coordinates to the lifts twice, as the library's scripts for pipe flow do.

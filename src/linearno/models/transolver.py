@@ -71,8 +71,8 @@ class Transolver(PointTransformer):
         time: whether the model takes a time, as `forward(..., time=(B, 1))`.
         unified: distances to reference points in place of (or in addition to) the coordinates.
         mix: "identity" leaves out the attention among the slices (ablation).
-        placeholder: whether the placeholder joins "always" or "without-inputs" only; None: as published, always
-            with `stem="linear"`. The Neural-Solver-Library has it always.
+        placeholder: when a learned vector joins the lifted features: "always" or "without-inputs"; None: as
+            published, always with `stem="linear"`. The Neural-Solver-Library has it always.
 
     >>> model = Transolver(coords=2, inputs=1, outputs=1, width=64, depth=4, heads=4, slices=32)
     >>> u = model(coords, a)  # (B, N, 2), (B, N, 1) → (B, N, 1)

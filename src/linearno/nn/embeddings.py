@@ -36,7 +36,7 @@ def unit_grid(grid: tuple[int, ...]) -> Float[Tensor, "N X"]:
 
 
 class TimeEmbedding(nn.Module):
-    """E(t) = [cos tω, sin tω] with ω_j = 10000^(−2j/W), through a small network; a zero is added to an odd width."""
+    """E(t) = [cos tω, sin tω] with ω_j = 10000^(−2j/W), and a zero if W is odd, through a small network."""
 
     frequencies: Tensor
 

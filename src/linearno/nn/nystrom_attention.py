@@ -103,8 +103,8 @@ def approximate_inverse(
 
         Z₀ = Aᵀ / max column sum,   Z ← Z (13 − A Z (15 − A Z (7 − A Z))) / 4
 
-    of order 3 (Razavi et al., 2014). The largest sum is that of the heads of a sample or, as published, of the
-    batch, so that a result depends on the other samples.
+    of order 3 (Razavi et al., 2014). The largest sum is that of the heads of a sample or, as published, of
+    the batch, so that a result depends on the other samples.
     """
     axes = (1, 3) if scale == "sample" else (0, 1, 3)
     largest = matrix.sum(dim=-2, keepdim=True).amax(dim=axes, keepdim=True)
