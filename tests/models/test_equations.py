@@ -3,14 +3,25 @@
 import re
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
-from torch.nn.functional import conv2d, gelu, layer_norm, linear, pad, softplus
+from torch.nn.functional import conv2d, gelu, layer_norm, linear, pad, silu, softplus
 
 from linearno import from_published
+from linearno.core.errors import UserError
 from linearno.models import lrsa
 from linearno.models.galerkin import GalerkinTransformer
-from tests.models.drawn_weights import Drawn, assert_same, attention, heads_of, joined, rand
+from tests.models.drawn_weights import (
+    Drawn,
+    assert_same,
+    attention,
+    distances,
+    heads_of,
+    joined,
+    rand,
+    time_waves,
+)
 from tests.models.published_case import Case
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "published"
@@ -70,6 +81,26 @@ def test_cross_gnot():
         x = gnot_block(w, f"attn_blocks.{i}.", x, y, q, "_attn")
     expected = w.residual_mlp("out_mlp", x, W, 1, 3)
     assert_same(from_published(w, heads=H)(p, u, points=q), expected)
+
+
+def test_the_library_s_gnot_with_distances_on_a_grid_and_a_time():
+    """Distances stand for the coordinates but in the gates; the same x meets what each block gives."""
+    w, p, a, grid, time = Drawn(), rand(2, 20, 2), rand(2, 20, 1), (5, 4), torch.tensor([[0.3], [0.9]])
+    axes = torch.linspace(0, 1, 3), torch.linspace(0, 1, 3)
+    points = torch.cartesian_prod(*(torch.linspace(0, 1, n) for n in grid))
+    place = distances(points, axes).expand(2, -1, -1)
+    y = torch.cat([place, a], dim=-1)
+    y = w.mlp("preprocess_z.linear_pre.0", "preprocess_z.linear_post", y, 2 * W, W)
+    y = y + w.get("placeholder", W, scale=0.3)
+    y = y + w.mlp("time_fc.0", "time_fc.2", time_waves(time, W), W, W, silu)
+    x = w.mlp("preprocess_x.linear_pre.0", "preprocess_x.linear_post", place, 2 * W, W)
+    for i in range(2):
+        y = gnot_block(w, f"blocks.{i}.", x, y, p, "attn")
+    expected = w.mlp("fc1", "fc2", y, 2 * W, 1)
+    model = from_published(w, heads=H, grid=grid, unified_pos=3)
+    assert_same(model(p, a, time=time), expected)
+    with pytest.raises(UserError, match=r"takes no packed meshes; build it with unified\.place=coords"):
+        model(p[:1], a[:1], time=time, segments=torch.tensor([0, 12, 20]))
 
 
 def test_the_simplified_f_fno():
@@ -186,16 +217,18 @@ def test_the_original_galerkin_transformer():
     torch.testing.assert_close(model(x, a), model.head(h))
 
 
-def test_ono_with_nystrom_attention_in_evaluation():
+def test_ono_with_nystrom_attention_and_distances_on_a_grid_in_evaluation():
     """The published pseudoinverse is scaled by the batch; here without a covariance of the features."""
-    w, x, a, landmarks = Drawn(), rand(2, 23, 2), rand(2, 23, 1), 256
-    z = torch.cat([x, a], -1)
+    w, x, a, landmarks = Drawn(), rand(2, 24, 2), rand(2, 24, 1), 256
+    axes = torch.linspace(0, 1, 3), torch.linspace(0, 1, 3)
+    points = torch.cartesian_prod(torch.linspace(0, 1, 6), torch.linspace(0, 1, 4))
+    z = torch.cat([distances(points, axes).expand(2, -1, -1), a], -1)
     h = w.mlp("preprocess_x.linear_pre.0", "preprocess_x.linear_post", z, 2 * W, W)
     f = w.mlp("preprocess_z.linear_pre.0", "preprocess_z.linear_post", z, 2 * W, W)
     f = f + w.get("placeholder", W, scale=0.3)
     for i in range(2):
         name = f"blocks.{i}."
-        n = pad(w.norm(f"{name}ln_1", h), (0, 0, landmarks - 23, 0))
+        n = pad(w.norm(f"{name}ln_1", h), (0, 0, landmarks - 24, 0))
         parts = w.linear(f"{name}Attn.to_qkv", n, 3 * W, bias=False).chunk(3, dim=-1)
         query, key, value = (heads_of(part, H) for part in parts)
         first = (query @ key.mT * (W // H) ** -0.5).softmax(dim=-1)  # a landmark for each point
@@ -206,7 +239,7 @@ def test_ono_with_nystrom_attention_in_evaluation():
             inverse = 0.25 * inverse @ (13 * eye - az @ (15 * eye - az @ (7 * eye - az)))
         kernel = w.get(f"{name}Attn.res_conv.weight", H, 1, 33, 1)
         local = conv2d(value, kernel, padding=(16, 0), groups=H)
-        out = joined(first @ inverse @ (first @ value) + local)[:, -23:]
+        out = joined(first @ inverse @ (first @ value) + local)[:, -24:]
         h = h + w.linear(f"{name}Attn.to_out.0", out, W)
         n = w.norm(f"{name}ln_2", h)
         h = h + w.mlp(f"{name}mlp.linear_pre.0", f"{name}mlp.linear_post", n, 2 * W, W)
@@ -215,4 +248,4 @@ def test_ono_with_nystrom_attention_in_evaluation():
         f = w.norm(f"{name}ln_3", f)
         names = (f"{name}mlp2.linear_pre.0", f"{name}mlp2.linear_post")
         f = w.mlp(*names, f, 2 * W, W) if i == 0 else w.linear(f"{name}mlp2", f, 1)
-    assert_same(from_published(w, coords=2).eval()(x, a), f)
+    assert_same(from_published(w, coords=2, grid=(6, 4), unified_pos=3).eval()(x, a), f)
