@@ -122,7 +122,7 @@ def test_deviations_are_calibrated_where_noise_is_known():
 
 
 def drawn_from_a_process(samples, modes=4, points=31):
-    """Two parameters of a shared mesh; the output components are draws of a process with the fitted kernel."""
+    """Two parameters of a shared mesh; output components are draws of a process with the fitted kernel."""
     generator = torch.Generator().manual_seed(3)
     p = torch.rand(samples, 2, generator=generator, dtype=torch.float64)
     r = 5**0.5 * torch.cdist(p / torch.tensor([0.5, 1.0]), p / torch.tensor([0.5, 1.0]))

@@ -117,5 +117,5 @@ def test_geo_fno_on_scattered_points_has_the_published_number_of_parameters():
 
 def test_every_recipe_says_whose_settings_it_has():
     for benchmark in ("airfoil", "pipe", "plasticity", "ns", "darcy", "elasticity"):
-        for model in ("fno", "u-fno", "f-fno", "f-fno-nsl", "lsm"):
+        for model in ("fno", "u-fno", "geo-fno", "f-fno", "f-fno-nsl", "lsm"):
             assert re.search("Library|published|our settings", RECIPES[f"{benchmark}/{model}"].__doc__)
