@@ -15,6 +15,7 @@ from linearno.cli.shared import console, user_errors
 from linearno.core.config import read_yaml_values
 
 ROWS = Path(__file__).with_suffix(".yaml")
+INK = "#444444"
 COLOURS = {"~": "#d6e6f5", "*": "#fde2c4", "": "#ffffff"}
 HEIGHT, GAP, ROW_STEP, LETTER, FONT_SIZE = 0.36, 0.2, 0.95, 0.083, 8.5  # inches, but the last: points
 
@@ -82,9 +83,11 @@ def _draw_row(axes: Axes, name: str, steps: list[Step], y: float) -> None:
         radius = HEIGHT / 2 * 0.75 if step.adds is not None else 0.07
         height = HEIGHT * (0.75 if step.adds is not None else 1)
         corner = (span.left, y - height / 2)
-        box = f"round,pad=0,rounding_size={radius}"
-        look = {"boxstyle": box, "fc": COLOURS[step.kind], "ec": "#444444", "lw": 0.8}
-        axes.add_patch(FancyBboxPatch(corner, step.width, height, **look))
+        style = f"round,pad=0,rounding_size={radius}"
+        box = FancyBboxPatch(
+            corner, step.width, height, boxstyle=style, fc=COLOURS[step.kind], ec=INK, lw=0.8
+        )
+        axes.add_patch(box)
         axes.text(span.centre, y, step.text, fontsize=FONT_SIZE, ha="center", va="center")
         if step.adds is not None:
             source, top = spans[step.adds], y + HEIGHT / 2 + 0.1
@@ -94,9 +97,11 @@ def _draw_row(axes: Axes, name: str, steps: list[Step], y: float) -> None:
 
 def _arrow(axes: Axes, points: list[tuple[float, float]]) -> None:
     """A line through the points with a head at its end."""
-    axes.plot(*zip(*points[:-1], strict=True), color="#444444", lw=0.8, solid_joinstyle="miter")
-    ends = {"shrinkA": 0, "shrinkB": 0, "color": "#444444"}
-    axes.add_patch(FancyArrowPatch(*points[-2:], arrowstyle="-|>", mutation_scale=7, lw=0.8, **ends))
+    axes.plot(*zip(*points[:-1], strict=True), color=INK, lw=0.8, solid_joinstyle="miter")
+    arrow = FancyArrowPatch(
+        *points[-2:], arrowstyle="-|>", mutation_scale=7, lw=0.8, shrinkA=0, shrinkB=0, color=INK
+    )
+    axes.add_patch(arrow)
 
 
 def block_diagrams(

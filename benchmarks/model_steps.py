@@ -15,17 +15,11 @@ from benchmarks.timing import Candidate, Results, TimingSettings, time_candidate
 from linearno.cli.shared import DeviceOption, console, user_errors
 from linearno.core.device import Precision, device_name, resolve_device, set_matmul_precision
 from linearno.core.errors import UserError
+from linearno.core.provenance import machine
 from linearno.data import DATASETS, FieldSpec
 from linearno.models import MODELS, self_fitting
 from linearno.nn.protocol import capturable
-from linearno.reproduce.records import (
-    Record,
-    machine,
-    new_record,
-    read_record,
-    record_path,
-    write_record,
-)
+from linearno.reproduce.records import Record, new_record, read_record, record_path, write_record
 from linearno.run_config import recipe
 
 SHAPES = ("darcy", "elasticity")
