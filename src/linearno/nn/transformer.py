@@ -6,7 +6,7 @@ Axes: B batch, N points, X coordinates, C channels, W width.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -32,6 +32,7 @@ Inputs = Float[Tensor, "B N C_in"] | None
 Output = Float[Tensor, "B N C_out"]
 Time = Float[Tensor, "S 1"] | None  # S = B, of packed meshes as many as there are
 Positions = Float[Tensor, "B N P"] | None  # raw coordinates, for a unified position beside scaled ones
+Placeholder = Literal["without-inputs", "always"]
 
 
 class Block(nn.Module):
@@ -181,13 +182,13 @@ class PointTransformer(Transformer):
         time: bool,
         unified: ReferenceDistances | None,
         attention: Callable[[], SliceAttention],
-        always_placeholder: bool = False,
+        placeholder: Placeholder = "without-inputs",
         init_conv: Callable[[Tensor], Tensor] | None = None,
     ):
         super().__init__(
             coords=coords, inputs=inputs, outputs=outputs, width=width, heads=heads, mlp_ratio=mlp_ratio
         )
-        self.always_placeholder = always_placeholder
+        self.always_placeholder = placeholder == "always"
         self.unified: UnifiedPosition | None = None
         self.register_buffer("grid_points", None, persistent=False)
         self.register_buffer("grid_distances", None, persistent=False)
@@ -330,12 +331,14 @@ class PointTransformer(Transformer):
     ) -> Residual:
         if segments is not None:
             self._require_packed(coords, segments)
-        place = self._place(coords, positions)
-        z = place if inputs is None else torch.cat([place, inputs], dim=-1)
+        place, distances = self._place(coords, positions)
+        parts = [part for part in (place, inputs, distances) if part is not None]
+        z = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
         if z.shape[-1] != self.features:
+            given = 0 if inputs is None else inputs.shape[-1]
             raise UserError(
                 f"this model takes {self.features} features a point, got {z.shape[-1]}: "
-                f"{place.shape[-1]} of position and {0 if inputs is None else inputs.shape[-1]} of inputs"
+                f"{z.shape[-1] - given} of position and {given} of inputs"
             )
         shift = self.placeholder if inputs is None or self.always_placeholder else None
         h = initial_stream(pointwise(lambda z: self.lift(z, shift), z), z)
@@ -362,21 +365,22 @@ class PointTransformer(Transformer):
             return coords
         return self.unified.features + (coords if self._beside else 0)
 
-    def _place(self, coords: Tensor, positions: Tensor | None) -> Tensor:
+    def _place(self, coords: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Features of the position before the inputs, and distances after them."""
         if self.unified is None:
-            return coords
+            return coords, None
         if self._beside:
             if positions is None:
                 raise UserError("this model needs positions=: the raw coordinates of its points")
-            return torch.cat([coords, self.unified(positions)], dim=-1)
+            return coords, self.unified(positions)
         if self.grid_points is None:
-            return self.unified(coords)
+            return self.unified(coords), None
         if coords.shape[-2] != len(self.grid_points):
             raise UserError(
                 f"this model was built for {len(self.grid_points)} points, got {coords.shape[-2]}"
             )
         assert self.grid_distances is not None
-        return self.grid_distances.expand(coords.shape[0], -1, -1)
+        return self.grid_distances.expand(coords.shape[0], -1, -1), None
 
     def _require_packed(self, coords: Tensor, segments: Segments) -> None:
         if self.fixed_grid is not None:
