@@ -1,6 +1,6 @@
 """Generate AirfRANS with the solver: flows in the cells of C-grids, and on request files in its layout."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,18 +8,15 @@ import torch
 from jaxtyping import Bool
 from numpy import ndarray
 
-from linearno.core.errors import UserError
-from linearno.core.optional_deps import require_extra
 from linearno.data.airfrans_layout import write_layout
 from linearno.data.airfrans_sets import CASE, grid_cells, pack_case
-from linearno.data.generation.generate import DataGenerator, batch_that_fits
+from linearno.data.generation.generate import DataGenerator, Export, batch_that_fits
 from linearno.solvers.rans import airfoil_flows, memory_per_flow, sample_case
 from linearno.solvers.redraw import Fields, solve_with_redraws
 
 RESOLUTION = 88  # cells outwards; 296 along the grid
 MAX_DRAWS = 8
 NODES = 60_000  # least number of nodes of a simulation written as files
-FILES_SUFFIX = "files"  # of the schemes that also write files
 NUMBERS = ("lift", "drag", "pressure_drag", "residual", "steps")
 
 
@@ -51,7 +48,12 @@ def airfrans_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
     return {"case": (CASE,), **nodes, **fields, **dict.fromkeys((*NUMBERS, "draws"), ())}
 
 
-ARRAYS = DataGenerator(
+def write_files(root: Path, workers: int) -> None:
+    """Write the set in `root` to `root/Dataset` too, in the layout of AirfRANS."""
+    write_layout(root, NODES, workers=workers)
+
+
+generate_airfrans = DataGenerator(
     name="airfrans",
     equation="steady Reynolds-averaged Navier–Stokes equations of an incompressible fluid around a NACA "
     "airfoil of four or five digits and chord 1 m, viscosity 1.56e-5 m²/s, fully turbulent; case = speed and "
@@ -73,41 +75,8 @@ ARRAYS = DataGenerator(
     make_batch=make_airfrans,
     batch_size=airfrans_batch,
     schemes={"sst": "k-ω SST turbulence", "sa": "Spalart–Allmaras turbulence"},
+    exports={
+        "files": Export("sst", write_files, ("pyvista", "mesh")),
+        "sa-files": Export("sa", write_files, ("pyvista", "mesh")),
+    },
 )
-
-
-def generate_airfrans(
-    root: Path,
-    *,
-    sizes: dict[str, int],
-    resolution: int,
-    seed: int,
-    workers: int,
-    tick: Callable[[int], None],
-    device: str = "cpu",
-    scheme: str | None = None,
-) -> None:
-    """Write or complete a set of arrays, see `Generate`.
-
-    The schemes `files` (k-ω SST) and `sa-files` then write the same simulations to `root/Dataset` in the
-    layout of AirfRANS.
-    """
-    name = scheme or "sst"
-    files = name.split("-")[-1] == FILES_SUFFIX
-    if files:
-        require_extra("pyvista", "mesh")
-    turbulence = name.removesuffix(FILES_SUFFIX).removesuffix("-") or "sst"
-    if turbulence not in ARRAYS.schemes:
-        raise UserError(f"the solver of airfrans has no scheme {name!r}; known: sst, sa, files, sa-files")
-    ARRAYS(
-        root,
-        sizes=sizes,
-        resolution=resolution,
-        seed=seed,
-        workers=workers,
-        tick=tick,
-        device=device,
-        scheme=turbulence,
-    )
-    if files:
-        write_layout(root, NODES, workers=workers)

@@ -9,6 +9,7 @@ from functools import partial
 from math import ceil, prod
 from pathlib import Path
 from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from numpy import ndarray
 from linearno.core.atomic_io import folder_lock, writable_folder, write_json
 from linearno.core.device import device_name, resolve_device
 from linearno.core.errors import SampleError, UserError, did_you_mean
+from linearno.core.optional_deps import require_extra
 from linearno.core.randomness import numpy_generator
 from linearno.data.generation.card import CARD, array_name, write_card
 from linearno.data.generation.plan import (
@@ -58,6 +60,20 @@ def batch_that_fits(device: torch.device, sample_bytes: int, *, most: int = 128)
     return 2 ** (max(1, min(most, free // 2 // sample_bytes)).bit_length() - 1)
 
 
+class Export(NamedTuple):
+    """Another format of a set, written after it is complete.
+
+    Args:
+        scheme: scheme that solves.
+        write: (root, workers) → None.
+        package: package that `write` needs, and the extra that installs it.
+    """
+
+    scheme: str
+    write: Callable[[Path, int], None]
+    package: tuple[str, str]
+
+
 @dataclass(frozen=True)
 class DataGenerator:
     """Generates the files of a benchmark with its solver; an instance is `Benchmark.generate`.
@@ -76,6 +92,7 @@ class DataGenerator:
             any device; a SampleError names the sample that cannot be solved. Give `make` or `make_batch`.
         batch_size: (resolution, device[, scheme=name]) → number of samples that `make_batch` solves at once.
         schemes: descriptions of the schemes of a solver with several, by name; the first is the default.
+        exports: further names of schemes, which also write the set in another format.
     """
 
     name: str
@@ -87,6 +104,7 @@ class DataGenerator:
     make_batch: MakeBatch | None = None
     batch_size: Callable[..., int] = one_sample
     schemes: Mapping[str, str] = field(default_factory=dict)
+    exports: Mapping[str, Export] = field(default_factory=dict)
 
     def __call__(
         self,
@@ -109,6 +127,10 @@ class DataGenerator:
         """
         if workers < 1:
             raise UserError(f"workers={workers}: expected at least 1")
+        export = self.exports.get(scheme or "")
+        if export is not None:
+            require_extra(*export.package)
+            scheme = export.scheme
         scheme = self._require_scheme(scheme)
         plan = Plan.make({"seed": seed, "resolution": resolution, "sizes": sizes, "scheme": scheme})
         shapes, chosen_device = self.shapes(resolution), self.device(device)
@@ -126,15 +148,29 @@ class DataGenerator:
         }
         with _locked_folder(root):
             if (root / CARD).exists():
-                return require_same(root, self.name, start)
-            progress = _resume(root, start, arrays) if (root / PROGRESS).exists() else None
-            with _removed_if_empty(root, arrays):
-                progress = progress or _reserve_arrays(root, start, arrays)
-                if progress.done:
-                    tick(progress.done)
-                solved = self._solve(root, progress, chosen_device, workers, map_batches)
-                _record_progress(root, progress, solved, tick)
-            self._finish(root, start, list(arrays))
+                require_same(root, self.name, start)
+            else:
+                solve = partial(self._solve, device=chosen_device, workers=workers, map_batches=map_batches)
+                self._fill(root, start, arrays, solve, tick)
+        if export is not None:
+            export.write(root, workers)
+
+    def _fill(
+        self,
+        root: Path,
+        start: Progress,
+        arrays: Arrays,
+        solve: Callable[[Path, Progress], Generator[int, None, None]],
+        tick: Callable[[int], None],
+    ) -> None:
+        """Solve the samples that are not on disk and write the card."""
+        progress = _resume(root, start, arrays) if (root / PROGRESS).exists() else None
+        with _removed_if_empty(root, arrays):
+            progress = progress or _reserve_arrays(root, start, arrays)
+            if progress.done:
+                tick(progress.done)
+            _record_progress(root, progress, solve(root, progress), tick)
+        self._finish(root, start, list(arrays))
 
     def device(self, name: str) -> torch.device:
         """The device called `name`; `auto` is the CPU for solvers that run only there."""
@@ -149,7 +185,7 @@ class DataGenerator:
         if not self.schemes:
             raise UserError(f"the solver of {self.name} has one scheme only; leave out --scheme")
         if name not in self.schemes:
-            near = did_you_mean(name, self.schemes)
+            near = did_you_mean(name, {*self.schemes, *self.exports})
             raise UserError(f"the solver of {self.name} has no scheme {name!r}; {near}")
         return name
 
