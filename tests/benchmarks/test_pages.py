@@ -115,7 +115,9 @@ def test_the_table_of_models_shows_which_train_on_which_benchmark():
     assert found["transolver"]["Burgers"] == ""  # needs a model that predicts at other points
     assert found["deeponet"] == {name: "●" if name == "Burgers" else "" for name in benchmarks}
     assert found["fno"]["Elasticity"] == "●"  # on a latent grid
-    assert found["geo-fno"]["Darcy"] == "○"
+    assert found["gino"]["Darcy"] == "○"
+    assert found["gino"]["AirfRANS"] == "●"
+    assert found["pod-gp"]["AirfRANS"] == ""  # needs meshes of one size
     assert {name for names in found for name in names.split("`, `")} == set(registry._models())
     assert "[Li et al., 2021](https://arxiv.org/abs/2010.08895)" in TABLES["models"]({})
 

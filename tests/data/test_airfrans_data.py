@@ -29,6 +29,12 @@ real_pieces = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def one_reader(monkeypatch):
+    """The start of a process takes longer than to read these files."""
+    monkeypatch.setattr("linearno.meshes.reader_process.MAX_READERS", 1)
+
+
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory) -> Path:
     """Arrays and files, to be read only."""
