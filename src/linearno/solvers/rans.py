@@ -39,7 +39,7 @@ from linearno.solvers.turbulence import State, TurbulenceModel
 
 __all__ = ["AirfoilCase", "AirfoilFlows", "GridCells", "airfoil_flows", "refined_nodes", "sample_case"]
 
-ATTEMPTS = (MarchPlan(25, 90), MarchPlan(50, 140))
+ATTEMPTS = (MarchPlan(25, 90), MarchPlan(50, 200))
 EXTRA_START_STEPS = 10  # of Spalart–Allmaras before k-ω SST, after the ramp
 START_SHARE, MAX_START_LIFT = 0.9, 0.8  # circulation of the initial flow
 VORTEX_SHARE, VORTEX_RANGE = 0.9, (-1.4, 1.6)  # first lift coefficient at the far field
