@@ -18,12 +18,13 @@ from linearno.core.errors import UserError
 from linearno.inference.bundle import Bundle, load
 from linearno.meshes.case_reader import Case, CaseReader
 from linearno.meshes.config import MeshFields
-from linearno.meshes.discover import case_file, read_table
+from linearno.meshes.discover import case_file
 from linearno.meshes.reader import array_files, commands, vtk_files
 from linearno.meshes.reader.geometry import AXES
-from linearno.meshes.reader.io import SUFFIXES
+from linearno.meshes.reader.io import GRID_SUFFIXES, SUFFIXES
 from linearno.meshes.reader.mesh import Arrays, CaseFile
 from linearno.meshes.reader_process import Reader
+from linearno.meshes.tables import read_table_of
 
 PREDICTED, ERROR = "_predicted", "_error"
 QUERY_MEMORY = "2GB"  # to encode a mesh, unless another limit is given
@@ -53,14 +54,23 @@ class MeshModel:
         bundle: the surrogate.
         fields: how its inputs are read from a mesh.
         memory: limit within which points are taken in chunks; None: all points at once.
+        parameters: table of the numbers of cases; by default one in the folder of each mesh is looked for.
     """
 
     bundle: Bundle
     fields: MeshFields
     memory: str | None = None
+    parameters: Path | None = None
 
     @classmethod
-    def of(cls, bundle: Bundle, *, tolerate: Sequence[str] = (), memory: str | None = None) -> "MeshModel":
+    def of(
+        cls,
+        bundle: Bundle,
+        *,
+        tolerate: Sequence[str] = (),
+        memory: str | None = None,
+        parameters: Path | None = None,
+    ) -> "MeshModel":
         """Fields of a bundle that was trained on arrays are found by the names of its channels."""
         if bundle.task.name != "direct":
             raise UserError(
@@ -69,7 +79,7 @@ class MeshModel:
             )
         fields = bundle.mesh_fields or MeshFields.of(bundle.spec)
         faults = tuple(dict.fromkeys([*fields.tolerate, *tolerate]))
-        return cls(bundle, MeshFields.make(fields.model_dump() | {"tolerate": faults}), memory)
+        return cls(bundle, MeshFields.make(fields.model_dump() | {"tolerate": faults}), memory, parameters)
 
     def read(self, reader: Reader, file: CaseFile, given: Mapping[str, float] | None = None) -> Case:
         """The case of a file; `given` numbers go before those of its folder's table and the file itself."""
@@ -113,7 +123,9 @@ class MeshModel:
         file, arrays, location = prediction.case.file, self.arrays(prediction), self.fields.location
 
         def write(temporary: Path) -> None:
-            reader.call(commands.annotate, file, temporary, out.suffix.lower(), location, arrays, units)
+            plane = len(self.fields.coords) == 2
+            suffix = out.suffix.lower()
+            reader.call(commands.annotate, file, temporary, suffix, location, arrays, units, plane)
 
         write_atomically(out, write)
 
@@ -150,7 +162,7 @@ class MeshModel:
             raise UserError(
                 f"{extra.pop()!r} is no number of a case that the model takes; those are: {known}"
             )
-        return CaseReader(self.fields, read_table(file.path.parent), given or {})
+        return CaseReader(self.fields, read_table_of(file, self.parameters), given or {})
 
     def _channels(self, name: str) -> list[int]:
         return [self.bundle.spec.outputs.index(channel) for channel in self.bundle.spec.fields[name]]
@@ -174,17 +186,23 @@ class MeshModel:
 
 def output_suffix(path: Path) -> str:
     """Suffix of the predictions for a mesh: that of its file, if that can hold fields."""
+    if path.is_dir() or path.suffix.lower() in GRID_SUFFIXES:
+        return ".vtu"
     return ".vtp" if path.suffix.lower() == ".stl" else path.suffix.lower()
 
 
 def require_writable(path: Path, out: Path) -> None:
     """An error if predictions for the mesh `path` cannot be written as `out`."""
     own, wanted = path.suffix.lower(), out.suffix.lower()
-    if own not in SUFFIXES:
+    if path.is_dir():
+        own = "folder"
+    elif own not in SUFFIXES:
         raise UserError(f"{path}: expected one of {', '.join(SUFFIXES)}, got {own or 'no suffix'!r}")
     possible = (".vtp", ".vtu", ".vtk") if own == ".stl" else tuple(vtk_files.WRITERS)
     if own in array_files.SUFFIXES:
         possible = (own,)
+    if own == "folder" or own in GRID_SUFFIXES:
+        possible = (".vtu", ".vtk")
     if wanted not in possible:
         raise UserError(f"{out}: predictions for a {own} file are written as one of {', '.join(possible)}")
     if out.exists() and out.samefile(path):

@@ -16,12 +16,13 @@ from numpy import ndarray
 from linearno.core.errors import UserError, did_you_mean
 from linearno.data.sample import Batch
 from linearno.meshes.config import MeshFields
-from linearno.meshes.discover import Table
+from linearno.meshes.expressions import evaluate
 from linearno.meshes.reader import commands
 from linearno.meshes.reader.commands import MeshRequest, MeshValues
 from linearno.meshes.reader.geometry import AXES
 from linearno.meshes.reader.mesh import CaseFile
 from linearno.meshes.reader_process import Reader
+from linearno.meshes.tables import Table
 
 
 class Case(NamedTuple):
@@ -34,6 +35,8 @@ class Case(NamedTuple):
         targets: channels (K, C); NaN for targets missing in the file.
         surface: mask (K,) of the points on the surface, if the model has one.
         found: targets that exist in the file.
+        patches: names of the patches of the boundary.
+        topology: hash of the cells.
     """
 
     file: CaseFile
@@ -42,6 +45,8 @@ class Case(NamedTuple):
     targets: Float[ndarray, "K C"]
     surface: Bool[ndarray, "K"] | None
     found: tuple[str, ...]
+    patches: tuple[str, ...] = ()
+    topology: str = ""
 
     def sample(self) -> Batch:
         """The case as a single sample."""
@@ -78,7 +83,16 @@ class CaseReader:
                 else np.full((count, len(config.channels(name))), np.nan)
                 for name in config.targets
             ]
-        return Case(file, coords, _columns(inputs, count), _columns(targets, count), values.surface, found)
+        return Case(
+            file,
+            coords,
+            _columns(inputs, count),
+            _columns(targets, count),
+            values.surface,
+            found,
+            tuple(values.patches),
+            values.topology,
+        )
 
     def inputs_at(
         self, reader: Reader, file: CaseFile, points: Float[ndarray, "Q 3"], case: Case
@@ -108,11 +122,14 @@ class CaseReader:
         return MeshRequest(
             location=config.location,
             fields=(*config.inputs, *config.targets),
-            numbers=[name for name in config.globals if name not in self.given],
+            numbers=[
+                name for name in config.globals if name not in self.given and name not in config.expressions
+            ],
             derived=config.derived,
             surface=config.surface or "own",
             mark_surface=config.surface is not None and config.location == "points",
             tolerate=config.tolerate,
+            plane=len(config.coords) == 2,
         )
 
     def _axes(self) -> list[int]:
@@ -148,7 +165,11 @@ class CaseReader:
     def _numbers(self, file: CaseFile, values: MeshValues, count: int) -> Iterator[ndarray]:
         """Numbers of the case from `given`, the table or the file, in this order."""
         given = {**self.table.of(file), **self.given}
+        if values.time is not None:
+            given.setdefault("time", values.time)
         for name in self.config.globals:
+            if name not in self.given and name in self.config.expressions:
+                given[name] = evaluate(name, self.config.expressions[name], file, given)
             if name in given:
                 row = np.array([[given[name]]])
             elif name in values.numbers:
@@ -157,7 +178,7 @@ class CaseReader:
                 table = f" and {self.table.path} has no row for it" if self.table.path else ""
                 raise UserError(
                     f"it holds no number {name!r}{table}; expected it in the field data, as a constant "
-                    f"field, in a cases.csv in its folder, or with --given {name}=…"
+                    f"field, in a cases.csv in its folder, in --parameters, or with --given {name}=…"
                 )
             if not np.isfinite(row).all():
                 raise UserError(f"{name} is {row.ravel().tolist()}, expected a finite number")

@@ -11,17 +11,18 @@ from linearno.data.benchmark import Splits
 from linearno.data.field_data import FieldData
 from linearno.meshes.case_reader import Case, CaseReader
 from linearno.meshes.config import CasesConfig
-from linearno.meshes.discover import find_cases, read_table, split_cases
+from linearno.meshes.discover import find_cases, split_cases
 from linearno.meshes.reader import commands
 from linearno.meshes.reader.mesh import CaseFile
 from linearno.meshes.reader_process import Reader, UnreadableCase, read_in_parallel
+from linearno.meshes.tables import Table, read_table
 
 log = logging.getLogger(__name__)
 
 
 def read_cases(config: CasesConfig, files: Sequence[CaseFile]) -> tuple[list[Case], list[UnreadableCase]]:
     """Read cases; also return the unusable ones, which are an error without `skip_bad`."""
-    source = CaseReader(config, read_table(config.root if config.root.is_dir() else config.root.parent))
+    source = CaseReader(config, table_of(config, files))
     results = read_in_parallel(source.read, files)
     bad = [result for result in results if isinstance(result, UnreadableCase)]
     if bad and not config.skip_bad:
@@ -30,13 +31,23 @@ def read_cases(config: CasesConfig, files: Sequence[CaseFile]) -> tuple[list[Cas
     return [result for result in results if isinstance(result, Case)], bad
 
 
+def table_of(config: CasesConfig, files: Sequence[CaseFile]) -> Table:
+    """The table of the cases; messages about rows and cases that do not match are logged."""
+    table = read_table(config.root if config.root.is_dir() else config.root.parent, files, config.parameters)
+    for line in table.mismatches(files):
+        log.info("%s", line)
+    return table
+
+
 def open_cases(config: CasesConfig) -> Splits:
     """Load both splits, packed.
 
     Disk   the files in `root`, described by the configuration
     Item   coords (K, X), inputs (K, C) or none, targets (K, C); of points or of cells
     """
-    train, test = split_cases(find_cases(config.root, config.files), config.train, config.test, config.seed)
+    train, test = split_cases(
+        find_cases(config.root, config.files, config.frames), config.train, config.test, config.seed
+    )
     cases, bad = read_cases(config, [*train, *test])
     for line in skipped_lines(bad):
         log.warning("%s", line)

@@ -10,8 +10,10 @@ from linearno.core.config import Config, read_yaml
 from linearno.core.errors import UserError
 from linearno.data.benchmark import DataConfig
 from linearno.data.sample import FieldSpec
-from linearno.meshes.discover import Share, count_of
+from linearno.meshes.discover import Frames, Share, count_of
+from linearno.meshes.expressions import parse
 from linearno.meshes.reader.geometry import AXES
+from linearno.meshes.simulations import ALL_FILES
 
 Axis = Literal["x", "y", "z"]
 Derived = Literal["distance", "unsigned_distance", "normals", "curvature"]
@@ -51,6 +53,7 @@ class MeshFields(Config):
         derived: inputs derived from the surface.
         units: unit of each field or coordinate.
         tolerate: faults of a mesh that are not errors.
+        expressions: globals computed from OpenFOAM dictionaries of the case or other globals.
     """
 
     location: Literal["points", "cells"] = "points"
@@ -64,6 +67,7 @@ class MeshFields(Config):
     derived: tuple[Derived, ...] = ()
     units: dict[str, str] = Field(default={})
     tolerate: tuple[Fault, ...] = ()
+    expressions: dict[str, str] = Field(default={})
 
     @model_validator(mode="after")
     def _fields_fit(self) -> "MeshFields":
@@ -79,6 +83,10 @@ class MeshFields(Config):
             raise ValueError("surface_targets need a surface: set surface, for example to own")
         if both := set(self.targets) & {*self.inputs, *self.globals}:
             raise ValueError(f"{both.pop()!r} is a target and an input; choose one of them")
+        for name, text in self.expressions.items():
+            parse(name, text)
+            if name not in self.globals:
+                raise ValueError(f"expressions.{name}: {name} is none of the globals {list(self.globals)}")
         if len(self.coords) < 2 or len(set(self.coords)) < len(self.coords):
             raise ValueError(f"coords: expected two or three different axes, got {list(self.coords)}")
         self.spec  # noqa: B018 (raises if two channels have the same name)
@@ -126,7 +134,9 @@ class CasesConfig(MeshFields, DataConfig):
 
     Args:
         root: folder of the cases.
-        files: pattern of the case files in `root`.
+        files: pattern of the case files in `root`; by default every simulation is one case.
+        parameters: table of the globals of the cases; by default one in `root` is looked for.
+        frames: "last" time of each simulation, or "all" times, as cases with the global `time`.
         test: fraction or number of cases, or patterns of their names.
         train: the same, of the cases that are not test cases.
         seed: seed of the random split.
@@ -135,7 +145,9 @@ class CasesConfig(MeshFields, DataConfig):
 
     name: Literal["cases"] = "cases"
     root: Path = Path("cases")
-    files: str = "**/*"
+    files: str = ALL_FILES
+    parameters: Path | None = None
+    frames: Frames = "last"
     coords: tuple[Axis, ...] = ("x", "y")
     targets: tuple[str, ...] = ("displacement", "stress")
     components: dict[str, tuple[str, ...]] = Field(default={"displacement": ("x", "y")})
@@ -160,6 +172,13 @@ class CasesConfig(MeshFields, DataConfig):
 
 
 def read_dataset(path: Path) -> CasesConfig:
-    """Read a `dataset.yaml`; its `root` is relative to the file."""
+    """Read a `dataset.yaml`; its `root` and `parameters` are relative to the file."""
     config = read_yaml(path, CasesConfig)
-    return config.model_copy(update={"root": Path(os.path.normpath(path.parent / config.root))})
+    paths = {"root": config.root, "parameters": config.parameters}
+    return config.model_copy(
+        update={
+            name: Path(os.path.normpath(path.parent / value))
+            for name, value in paths.items()
+            if value is not None
+        }
+    )

@@ -8,12 +8,14 @@ from typing import Any
 
 from linearno.core.errors import UserError, did_you_mean
 from linearno.meshes.config import CasesConfig
-from linearno.meshes.discover import Share, Table
+from linearno.meshes.discover import Share
+from linearno.meshes.expressions import dictionary_path, foam_entry
 from linearno.meshes.reader import commands
 from linearno.meshes.reader.commands import TOLERABLE, FieldSummary, MeshSummary
 from linearno.meshes.reader.geometry import AXES
 from linearno.meshes.reader.mesh import CaseFile
 from linearno.meshes.reader_process import Reader, UnreadableCase, read_in_parallel
+from linearno.meshes.tables import Table
 
 BOOKKEEPING = re.compile(  # names of fields that programs add to files
     "vtkOriginal|vtkGhost|vtkValid|GlobalNode|GlobalElement|ObjectId|PedigreeIds|TimeValue|TIME$|CYCLE$|Normals"
@@ -23,8 +25,13 @@ INPUT_NAMES = re.compile(  # of quantities known before a simulation
     "permeab|conduct|coeff|kappa|modulus|thick|material|poros|young|poisson|distance|sdf|normal|curvature|area"
     "|boundary|mask|marker|source|load|initial|inlet"
 )
+BODY_PATCHES = re.compile(  # names of patches that are walls of a body
+    "wall|body|airfoil|aerofoil|wing|car|hull|cylinder|blade|obstacle|sphere|plate|bike|ship|vehicle|building|foil"
+)
 MASK_NAMES = re.compile("surface|wall|body|boundary|airfoil|wing|car")  # of masks of the surface
 MAX_COMPONENTS = 9
+MAX_LISTED = 5
+NEGLIGIBLE = 1e-6  # component of a vector across the plane of a mesh, over the largest one
 MAX_NUMBER_COMPONENTS = 3
 
 
@@ -48,8 +55,11 @@ class FolderSummary:
     def fields(self) -> list[FieldSummary]:
         """All fields, merged over the cases."""
         found = [field for mesh in self.meshes for field in mesh.fields]
-        for file in self.files:
-            for name, value in self.table.of(file).items():
+        for file, mesh in zip(self.files, self.meshes, strict=True):
+            numbers = dict(self.table.of(file))
+            if file.frame is not None and mesh.times:
+                numbers.setdefault("time", mesh.times[file.frame])
+            for name, value in numbers.items():
                 units = {self.table.units[name]} if name in self.table.units else set()
                 found.append(FieldSummary(name, "table", 1, [value], [value], units=units))
         merged: dict[tuple[str, str], FieldSummary] = {}
@@ -68,6 +78,44 @@ class FolderSummary:
         """Axes along which most cases have an extent."""
         axes = [tuple(mesh.axes) for mesh in self.meshes]
         return max(axes, key=axes.count)
+
+    @property
+    def patches(self) -> dict[str, int]:
+        """Number of cases with each patch."""
+        found: dict[str, int] = {}
+        for mesh in self.meshes:
+            for name in mesh.patches:
+                found[name] = found.get(name, 0) + 1
+        return found
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know about the folder as a whole."""
+        lines = list(self.table.mismatches(self.files))
+        for name, count in self.patches.items():
+            if count < len(self.files):
+                without = [not mesh.patches.get(name) for mesh in self.meshes]
+                lines.append(f"patch {name} is missing in {self._listed(without)}")
+        others = [tuple(mesh.axes) != self.axes for mesh in self.meshes]
+        if any(others):
+            lines.append(f"meshes differ in their axes: not {', '.join(self.axes)} in {self._listed(others)}")
+        if any(len(mesh.times) > 1 for mesh in self.meshes) and all(
+            file.frame is None for file in self.files
+        ):
+            lines.append("simulations have several times; the last is used, or all with --frames all")
+        return lines
+
+    def _listed(self, chosen: Sequence[bool]) -> str:
+        """Number and names of some cases."""
+        names = [file.name for file, one in zip(self.files, chosen, strict=True) if one]
+        more = ", …" if len(names) > MAX_LISTED else ""
+        return f"{len(names)} of {len(self.files)} cases: {', '.join(names[:MAX_LISTED])}{more}"
+
+    @property
+    def thin(self) -> str | None:
+        """How the meshes were reduced to their plane, if all were."""
+        found = [mesh.thin for mesh in self.meshes if mesh.thin]
+        return found[0] if len(found) == len(self.meshes) else None
 
     @property
     def faults(self) -> dict[str, list[str]]:
@@ -145,13 +193,15 @@ def infer_schema(summary: FolderSummary, options: InitOptions) -> dict[str, Any]
     if numbers is None:
         constant = [field.name for field in usable if _is_number(field)]
         numbers = tuple(dict.fromkeys(name for name in constant if name not in (*targets, *inputs)))
+    expressions = {} if numbers or options.globals is not None else inflow_expressions(summary.files)
     return {
         "location": location,
         "coords": summary.axes,
         "targets": targets,
         "surface_targets": tuple(name for name in targets if surface and fields[name].surface_only),
         "inputs": inputs,
-        "globals": numbers,
+        "globals": (*numbers, *expressions),
+        "expressions": expressions,
         "components": {
             name: parts
             for name in dict.fromkeys([*targets, *inputs, *numbers])
@@ -162,6 +212,23 @@ def infer_schema(summary: FolderSummary, options: InitOptions) -> dict[str, Any]
         "units": {field.name: min(field.units) for field in summary.fields if len(field.units) == 1},
         "test": options.test,
         "tolerate": tuple(fault for fault in TOLERABLE if fault in summary.faults),
+    }
+
+
+def inflow_expressions(files: Sequence[CaseFile]) -> dict[str, str]:
+    """Expressions for the components of the initial velocity of OpenFOAM cases that differ between them."""
+    if not all(dictionary_path(file, "0/U") for file in files):
+        return {}
+    try:
+        vectors = [foam_entry(file, "0/U", "internalField") for file in files]
+    except UserError:
+        return {}
+    if not all(isinstance(vector, list) and len(vector) == 3 for vector in vectors):
+        return {}
+    return {
+        f"inflow_{axis}": f'foam("0/U", "internalField")[{k}]'
+        for k, axis in enumerate(AXES)
+        if len({vector[k] for vector in vectors}) > 1
     }
 
 
@@ -190,6 +257,13 @@ def _location(summary: FolderSummary, names: Sequence[str]) -> str:
 def _surface(summary: FolderSummary, mask: str | None) -> str | None:
     if all(file.surface for file in summary.files):
         return "beside"
+    bodies = [
+        name
+        for name, count in summary.patches.items()
+        if count == len(summary.files) and BODY_PATCHES.search(name.lower())
+    ]
+    if bodies:
+        return ",".join(bodies)
     if any(mesh.cell_dimension < 2 for mesh in summary.meshes):
         return None
     return mask or "own"
@@ -214,8 +288,13 @@ def _components(field: FieldSummary, axes: Sequence[str]) -> tuple[str, ...]:
     names = AXES[: field.components] if field.components <= 3 else map(str, range(field.components))
     if len(axes) > 2 or field.components != 3:
         return tuple(names)
-    ranges = zip(names, field.low, field.high, strict=True)
-    return tuple(name for name, low, high in ranges if name in axes or (low, high) != (0, 0))
+    ranges, size = (
+        zip(names, field.low, field.high, strict=True),
+        max(map(abs, [*field.low, *field.high, 0.0])),
+    )
+    return tuple(
+        name for name, *values in ranges if name in axes or max(map(abs, values)) > NEGLIGIBLE * size
+    )
 
 
 def notes_on(field: FieldSummary, summary: FolderSummary) -> Iterator[str]:

@@ -46,7 +46,7 @@ def cases_run(data: CasesConfig) -> RunConfig:
 
 def case_sizes(data: CasesConfig) -> tuple[int, int]:
     """Number of training cases, and points (or cells) of the largest among `INSPECTED_CASES` of them."""
-    train, _ = split_cases(find_cases(data.root, data.files), data.train, data.test, data.seed)
+    train, _ = split_cases(find_cases(data.root, data.files, data.frames), data.train, data.test, data.seed)
     counts = []
     with Reader() as reader:
         for file in train[:: max(1, len(train) // INSPECTED_CASES)]:

@@ -5,6 +5,7 @@ Axes: K points or cells of a case, Q query points.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,10 @@ from linearno.meshes.reader.geometry import (
     marked_part,
     orient_normals,
 )
-from linearno.meshes.reader.io import faults_of, open_mesh
+from linearno.meshes.reader.io import faults_of, is_array_file, open_mesh, read_blocks
 from linearno.meshes.reader.mesh import Arrays, CaseFile, Mesh, mean_over
+from linearno.meshes.reader.patches import marks_of, names_in, patch_surface
+from linearno.meshes.reader.plane import to_space
 
 MAX_RELATIVE_DISTANCE = 1e-6  # of surface points from the surface, over the extent of the mesh
 TOLERABLE = ("degenerate", "duplicates")
@@ -39,9 +42,11 @@ class MeshRequest:
         fields: names of fields at that location.
         numbers: names of numbers of the whole case.
         derived: names of inputs derived from the surface.
-        surface: "own" (boundary of the mesh), "beside" (the `.stl` file), or the field that marks it.
+        surface: "own" (boundary of the mesh), "beside" (the `.stl` file), patches of the boundary separated
+            by commas, or the field that marks it.
         mark_surface: whether to return the mask of the points on the surface.
         tolerate: faults of the mesh that are not errors.
+        plane: whether a mesh that is one cell thick, or a wedge, is reduced to its plane.
     """
 
     location: str = "points"
@@ -51,6 +56,7 @@ class MeshRequest:
     surface: str = "own"
     mark_surface: bool = False
     tolerate: Sequence[str] = ()
+    plane: bool = True
 
 
 @dataclass
@@ -67,6 +73,9 @@ class MeshValues:
         axes: axes along which the mesh has an extent.
         units: unit of each field.
         known: names of all fields.
+        patches: names of the patches of the boundary.
+        topology: hash of the cells, which is the same for meshes that differ in coordinates only.
+        time: time of the frame, if the file has several.
     """
 
     points: ndarray
@@ -78,6 +87,9 @@ class MeshValues:
     axes: list[str] = field(default_factory=list)
     units: dict[str, str] = field(default_factory=dict)
     known: list[str] = field(default_factory=list)
+    patches: list[str] = field(default_factory=list)
+    topology: str = ""
+    time: float | None = None
 
 
 @dataclass
@@ -135,6 +147,9 @@ class MeshSummary:
         open_edges: number of open edges of each available surface, "own" and "beside".
         fields: summaries of the fields.
         faults: message of each fault.
+        patches: number of faces of each patch of the boundary, by name.
+        thin: how the mesh was reduced to its plane, if it was.
+        times: times of the frames.
     """
 
     kind: str
@@ -146,6 +161,9 @@ class MeshSummary:
     open_edges: dict[str, int]
     fields: list[FieldSummary]
     faults: dict[str, str]
+    patches: dict[str, int] = field(default_factory=dict)
+    thin: str | None = None
+    times: list[float] = field(default_factory=list)
 
     def count(self, location: str) -> int:
         return self.points if location == "points" else self.cells
@@ -153,11 +171,14 @@ class MeshSummary:
 
 def read(file: CaseFile, request: MeshRequest) -> MeshValues:
     """Read points, fields, numbers and derived inputs of a case."""
-    mesh = open_mesh(file)
+    mesh = open_mesh(file, plane=request.plane)
     _require_no_faults(mesh, request)
     points = np.asarray(mesh.points, dtype=float) if request.location == "points" else mesh.centres
     values = MeshValues(points, axes=axes_of(mesh.points), units=mesh.units)
     values.known = [*mesh.fields["points"], *mesh.fields["cells"]]
+    values.patches, values.topology = list(mesh.patches), _topology(mesh)
+    if mesh.times:
+        values.time = mesh.times[-1 if file.frame is None else file.frame]
     values.fields = _find_existing(request.fields, lambda name: field_at(mesh, name, request.location))
     values.numbers = _find_existing(request.numbers, lambda name: _number(mesh, name))
     if request.derived or request.mark_surface:
@@ -171,7 +192,7 @@ def read(file: CaseFile, request: MeshRequest) -> MeshValues:
 
 def probe(file: CaseFile, request: MeshRequest, points: ndarray) -> MeshValues:
     """Interpolate fields and derived inputs of a case at query points (Q, 3)."""
-    mesh = open_mesh(file)
+    mesh = open_mesh(file, plane=request.plane)
     points, axes = points.astype(float), axes_of(mesh.points)
     flat = [number for number, axis in enumerate(AXES) if axis not in axes]
     points[:, flat] = mesh.points[0, flat]  # project onto the plane of a plane mesh
@@ -192,13 +213,25 @@ def points_of(file: CaseFile) -> ndarray:
 
 
 def annotate(
-    file: CaseFile, out: Path, suffix: str, location: str, arrays: Arrays, units: dict[str, str]
+    file: CaseFile,
+    out: Path,
+    suffix: str,
+    location: str,
+    arrays: Arrays,
+    units: dict[str, str],
+    plane: bool = True,
 ) -> None:
-    """Write the contents of the file and further arrays at its points or in its cells to `out`."""
-    if file.path.suffix.lower() in array_files.SUFFIXES:
+    """Write the contents of the file and further arrays at its points or in its cells to `out`.
+
+    Arrays of a mesh that was reduced to its plane are written to the mesh in space.
+    """
+    if is_array_file(file):
         array_files.write_annotated(file.path, out, suffix, arrays, units)
-    else:
-        vtk_files.write_grid(file.path, out, suffix, location, arrays, units)
+        return
+    if lift := open_mesh(file, plane=plane).lift:
+        local = {name: values for name, values in arrays.items() if values.ndim}
+        arrays = arrays | to_space(lift, location, local)
+    vtk_files.write_grid(read_blocks(file).grid, out, suffix, location, arrays, units)
 
 
 def summarise(file: CaseFile) -> MeshSummary:
@@ -225,7 +258,17 @@ def summarise(file: CaseFile) -> MeshSummary:
             if location != "case" or values.size
         ],
         faults_of(mesh),
+        {name: len(cells.types) for name, cells in mesh.patches.items()},
+        None if mesh.lift is None else mesh.lift.thin,
+        mesh.times,
     )
+
+
+def _topology(mesh: Mesh) -> str:
+    digest = sha256(str(len(mesh.points)).encode())
+    for part in mesh.cells or ():
+        digest.update(np.ascontiguousarray(part, dtype=np.int64).tobytes())
+    return digest.hexdigest()
 
 
 def field_at(mesh: Mesh, name: str, location: str) -> ndarray | None:
@@ -276,10 +319,14 @@ def _surface(file: CaseFile, mesh: Mesh, choice: str) -> Surface:
         return orient_normals(vtk_files.read_grid(file.surface))
     if choice == "own":
         return boundary(mesh)
+    if names := names_in(choice, mesh):
+        return patch_surface(mesh, names)
     marks = mesh.fields["points"].get(choice)
     if marks is None:
+        there = f"; its patches are {', '.join(mesh.patches)}" if mesh.patches else ""
         raise UserError(
-            f"holds no {choice!r} at its points; expected a field that marks those of the surface"
+            f"holds no {choice!r}; expected a patch of its boundary, or a field that marks the points of the "
+            f"surface{there}"
         )
     return marked_part(boundary(mesh), np.any(marks.reshape(len(marks), -1), axis=1))
 
@@ -293,6 +340,8 @@ def _on_surface(mesh: Mesh, points: ndarray, surface: Surface, request: MeshRequ
     if request.surface == "beside":
         distance = derived_inputs(["unsigned_distance"], points, surface, body=True)["unsigned_distance"]
         return distance <= MAX_RELATIVE_DISTANCE * np.ptp(points, axis=0).max()
+    if names := names_in(request.surface, mesh):
+        return marks_of(mesh, names)
     return surface.marks(len(mesh.points))
 
 
@@ -333,3 +382,8 @@ def _summary(mesh: Mesh, name: str, location: str, values: ndarray, marks: ndarr
         bool(surface_only),
         {mesh.units[name]} if name in mesh.units else set(),
     )
+
+
+def frame_count(file: CaseFile) -> int:
+    """Number of times in the files of a simulation; 0 without times."""
+    return 0 if is_array_file(file) else len(read_blocks(file).times)
