@@ -12,6 +12,7 @@ from linearno.data import FieldData, Splits, relative_l2
 from linearno.example_predictions import write_examples
 from linearno.inference.bundle import Bundle
 from linearno.initialization import open_splits, untrained
+from linearno.meshes import CasesConfig
 from linearno.metrics.cost import count_flops
 from linearno.nn.protocol import SelfFitting, state_size
 from linearno.ops import backend
@@ -20,13 +21,18 @@ from linearno.run_folder import locked_folder, refuse_another_run, write_results
 from linearno.training import TrainingConfig, fit, parallel
 from linearno.training.closed_form import OnEpoch
 from linearno.training.history import read_history
-from linearno.training.predict import model_call, probe_sample, score
+from linearno.training.nearest_case import predict_nearest
+from linearno.training.predict import errors_by_field, model_call, probe_sample, score
 
 CLOSED_FORM = "fitted in closed form"
 
 
 def run(
-    config: RunConfig, folder: Path, device: torch.device, on_epoch: OnEpoch | None = None
+    config: RunConfig,
+    folder: Path,
+    device: torch.device,
+    on_epoch: OnEpoch | None = None,
+    splits: Splits | None = None,
 ) -> dict[str, Any]:
     """Train or resume a run, evaluate it once on the test split in physical units, write the run folder.
 
@@ -38,10 +44,11 @@ def run(
         folder: new run folder, or that of an interrupted run with the same configuration.
         device: device of training and evaluation.
         on_epoch: called after every epoch.
+        splits: the data of `config.data`, if they have been opened.
     """
     refuse_another_run(folder, config)
     config.require_task_fits_model()
-    splits = open_splits(config.data)  # disk → samples
+    splits = splits or open_splits(config.data)  # disk → samples
     bundle, setup = untrained(config, splits)  # model and scaler; all checks precede training
     with locked_folder(folder, config) as fingerprint:
         fit(setup, device=device, folder=folder, fingerprint=fingerprint, on_epoch=on_epoch)
@@ -84,8 +91,10 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
         "training_precision": config.training.precision,
         "protocol": CLOSED_FORM if isinstance(bundle.model, SelfFitting) else _protocol(config.training),
     }
+    if isinstance(config.data, CasesConfig):
+        results["nearest_case"] = errors_by_field(predict_nearest(splits.train, test), splits)
     if parallel.is_main_process():
-        write_results(folder, results, errors)
+        write_results(folder, results, errors, splits.test_names)
         examples = folder / "figures" / "cases.npz"
         write_examples(examples, bundle, test, predictions, errors[main_metric], batch)
     return results

@@ -62,11 +62,15 @@ class Splits(NamedTuple):
         test: test samples.
         source: origin of the data, stored with every result; starts with "generated" for a set with a card,
             whose hashes are verified.
+        train_names: names of the training samples, if they have names.
+        test_names: names of the test samples, if they have names.
     """
 
     train: FieldData
     test: FieldData
     source: str
+    train_names: tuple[str, ...] = ()
+    test_names: tuple[str, ...] = ()
 
 
 @runtime_checkable
@@ -125,7 +129,7 @@ def metric_title(name: str) -> str:
 RESERVED_METRICS = {  # keys of metrics.json with another meaning
     *("split", "samples", "metric", "relative_l2_by_frame", "relative_l2_by_field", "summaries"),
     *("mean_field", "parameters", "flops", "seconds", "data", "device", "protocol"),
-    *("precision", "training_precision"),
+    *("precision", "training_precision", "nearest_case", "coverage", "quantities"),
 }
 
 

@@ -3,7 +3,9 @@
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import torch
 
 from linearno.core.errors import UserError
@@ -16,6 +18,8 @@ from linearno.meshes.reader import commands
 from linearno.meshes.reader.mesh import CaseFile
 from linearno.meshes.reader_process import Reader, UnreadableCase, read_in_parallel
 from linearno.meshes.tables import Table, read_table
+
+SAME_POINTS = 1e-6  # largest difference between coordinates, over the extent of the mesh
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +57,28 @@ def open_cases(config: CasesConfig) -> Splits:
         log.warning("%s", line)
     in_test = {file.name for file in test}
     source = f"{len(cases)} cases in {config.root}"
+    parts = [[case for case in cases if (case.file.name in in_test) == tested] for tested in (False, True)]
+    points = points_in_common(cases)
     return Splits(
-        _pack(config, [case for case in cases if case.file.name not in in_test], "train"),
-        _pack(config, [case for case in cases if case.file.name in in_test], "test"),
+        _join(config, parts[0], "train", points),
+        _join(config, parts[1], "test", points),
         f"{source}, without {len(bad)} that were skipped" if bad else source,
+        *(tuple(case.file.name for case in part) for part in parts),
     )
+
+
+def points_in_common(cases: Sequence[Case]) -> Literal["same", "corresponding"] | None:
+    """Whether meshes have the same points, or the same cells between points that have moved, or neither."""
+    first = cases[0]
+    if not first.topology or any(case.topology != first.topology for case in cases):
+        return None
+    if any((case.surface is None) != (first.surface is None) for case in cases):
+        return None
+    if first.surface is not None and any(not np.array_equal(case.surface, first.surface) for case in cases):
+        return None
+    near = SAME_POINTS * np.ptp(first.coords, axis=0).max()
+    same = all(np.allclose(case.coords, first.coords, rtol=0, atol=near) for case in cases)
+    return "same" if same else "corresponding"
 
 
 def skipped_lines(bad: Sequence[UnreadableCase]) -> Iterable[str]:
@@ -67,11 +88,27 @@ def skipped_lines(bad: Sequence[UnreadableCase]) -> Iterable[str]:
         yield f"{len(bad)} case{'s' if len(bad) > 1 else ''} skipped"
 
 
-def _pack(config: CasesConfig, cases: Sequence[Case], split: str) -> FieldData:
+def _join(
+    config: CasesConfig, cases: Sequence[Case], split: str, points: Literal["same", "corresponding"] | None
+) -> FieldData:
+    """Cases as arrays of one shape if their points correspond, else packed."""
     if not cases:
         raise UserError(f"no case of the {split} split in {config.root} can be used")
+    if points is not None:
+        return _stack(config, cases, shared=points == "same")
     surface = [torch.from_numpy(case.surface) for case in cases if case.surface is not None]
     return FieldData.pack(config.spec, [case.sample() for case in cases], surface or None)
+
+
+def _stack(config: CasesConfig, cases: Sequence[Case], *, shared: bool) -> FieldData:
+    samples, marks = [case.sample() for case in cases], cases[0].surface
+    coords = samples[0].coords if shared else torch.stack([sample.coords for sample in samples])
+    inputs = [sample.inputs for sample in samples if sample.inputs is not None]
+    surface = None if marks is None else torch.from_numpy(marks)
+    if surface is not None and not shared:
+        surface = surface.expand(len(cases), -1)
+    targets = torch.stack([sample.targets for sample in samples])
+    return FieldData(config.spec, coords, torch.stack(inputs) if inputs else None, targets, surface=surface)
 
 
 def verify_cases(root: Path) -> list[str]:

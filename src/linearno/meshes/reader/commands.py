@@ -265,8 +265,11 @@ def summarise(file: CaseFile) -> MeshSummary:
 
 
 def _topology(mesh: Mesh) -> str:
+    """Hash of the cells; empty for a point cloud, whose points have no order in common with another."""
+    if mesh.cells is None:
+        return ""
     digest = sha256(str(len(mesh.points)).encode())
-    for part in mesh.cells or ():
+    for part in mesh.cells:
         digest.update(np.ascontiguousarray(part, dtype=np.int64).tobytes())
     return digest.hexdigest()
 
