@@ -15,6 +15,7 @@ from linearno.data.availability import how_to_generate
 from linearno.data.generation.card import verify_hashes
 from linearno.inference.bundle import Bundle, load
 from linearno.inference.bundle_files import require_rebuildable
+from linearno.inference.training_ranges import TrainingRanges
 from linearno.meshes import CasesConfig
 from linearno.models import build_model
 from linearno.nn.protocol import SelfFitting, model_name
@@ -55,7 +56,10 @@ def untrained(config: RunConfig, splits: Splits) -> tuple[Bundle, TrainingSetup]
     for name, metric in config.metrics.items():
         require_values(f"metric {name}", metric, splits.train)
     if isinstance(config.data, CasesConfig):
-        bundle = replace(bundle, mesh_fields=config.data.mesh_fields)
+        fields = config.data.mesh_fields
+        parameters = [channel for name in fields.globals for channel in fields.channels(name)]
+        ranges = TrainingRanges.of(splits.train, parameters, splits.patches)
+        bundle = replace(bundle, mesh_fields=fields, ranges=ranges)
     return bundle, setup
 
 

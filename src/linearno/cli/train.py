@@ -28,7 +28,9 @@ from linearno.recipes.model_choice import (
     CLASSICAL,
     MIN_CASES,
     Candidate,
+    calibrate_run,
     choose,
+    cross_validated,
     is_good_enough,
     network_run,
     seconds_per_epoch,
@@ -177,6 +179,9 @@ def choose_and_train(
         folder = Path(f"{folder}-{CLASSICAL}")
         metrics = run_with_bar(classical, folder, device, track, splits)
     write_choice(folder, candidates, best.name, reason)
+    calibrate_run(
+        folder, splits, cross_validated(data, splits, seed) if best.name == CLASSICAL else None, seed
+    )
     return metrics, folder
 
 

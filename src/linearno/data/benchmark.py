@@ -64,6 +64,7 @@ class Splits(NamedTuple):
             whose hashes are verified.
         train_names: names of the training samples, if they have names.
         test_names: names of the test samples, if they have names.
+        patches: patches of the boundary that all training samples have.
     """
 
     train: FieldData
@@ -71,6 +72,7 @@ class Splits(NamedTuple):
     source: str
     train_names: tuple[str, ...] = ()
     test_names: tuple[str, ...] = ()
+    patches: tuple[str, ...] = ()
 
 
 @runtime_checkable

@@ -3,6 +3,7 @@
 Axes: K points or cells of a mesh, Q query points, X coordinates, C channels.
 """
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,21 +13,26 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
+from torch import Tensor
 
 from linearno.core.atomic_io import write_atomically
 from linearno.core.errors import UserError
 from linearno.inference.bundle import Bundle, load
 from linearno.meshes.case_reader import Case, CaseReader
 from linearno.meshes.config import MeshFields
-from linearno.meshes.discover import case_file
+from linearno.meshes.discover import one_case
 from linearno.meshes.reader import array_files, commands, vtk_files
 from linearno.meshes.reader.geometry import AXES
-from linearno.meshes.reader.io import GRID_SUFFIXES, SUFFIXES
+from linearno.meshes.reader.io import GRID_SUFFIXES, SUFFIXES, is_array_file
 from linearno.meshes.reader.mesh import Arrays, CaseFile
 from linearno.meshes.reader_process import Reader
 from linearno.meshes.tables import read_table_of
+from linearno.nn.protocol import Probabilistic, fixed_points
 
-PREDICTED, ERROR = "_predicted", "_error"
+PREDICTED, ERROR, STD, INTERVAL = "_predicted", "_error", "_std", "_interval"
+NOVELTY = "novelty"  # number of the case in a file of predictions
+
+log = logging.getLogger(__name__)
 QUERY_MEMORY = "2GB"  # to encode a mesh, unless another limit is given
 
 
@@ -38,12 +44,18 @@ class MeshPrediction(NamedTuple):
         values: predicted channels (K, C).
         seconds: that the prediction took.
         errors: relative L2 error of each field that the file holds.
+        novelty: up to 1 the case is as near to a training case as these are to each other; None if unknown.
+        half_widths: half the width of the prediction intervals (K, C), if there are any.
+        std: standard deviations (K, C), if the model has them.
     """
 
     case: Case
     values: Float[ndarray, "K C"]
     seconds: float
     errors: dict[str, float]
+    novelty: float | None = None
+    half_widths: Float[ndarray, "K C"] | None = None
+    std: Float[ndarray, "K C"] | None = None
 
 
 @dataclass(frozen=True)
@@ -92,14 +104,43 @@ class MeshModel:
         case = self.read(reader, file, given)
         sample, began = case.sample(), time.perf_counter()
         inputs = None if sample.inputs is None else sample.inputs[None]
-        values = self.bundle.predict(inputs, sample.coords[None], memory=self.memory)[0].numpy()
+        values, std = self._mean_and_std(inputs, sample.coords[None])
         seconds = time.perf_counter() - began
+        widths = None
+        if (intervals := self.bundle.intervals) is not None:
+            widths = intervals.half_widths(std, values)[0].numpy()
+        values = values[0].numpy()
         if case.surface is not None:
             for name in self.fields.surface_targets:
                 for channel in self._channels(name):
                     values[~case.surface, channel] = np.nan
         errors = {name: self._relative_error(case, values, name) for name in case.found}
-        return MeshPrediction(case, values, seconds, errors)
+        spread = None if std is None else std[0].numpy()
+        return MeshPrediction(case, values, seconds, errors, self.novelty(case), widths, spread)
+
+    def _mean_and_std(self, inputs: Tensor | None, coords: Tensor) -> tuple[Tensor, Tensor | None]:
+        if isinstance(self.bundle.model, Probabilistic) and self.memory is None:
+            return self.bundle.predict_with_std(inputs, coords)
+        return self.bundle.predict(inputs, coords, memory=self.memory), None
+
+    def findings(self, case: Case) -> list[str]:
+        """Messages about a case outside of what the model was trained on."""
+        ranges = self.bundle.ranges
+        if ranges is None:
+            return []
+        return ranges.findings(case.coords, case.inputs, self.bundle.spec.inputs, case.patches)
+
+    def novelty(self, case: Case) -> float | None:
+        ranges = self.bundle.ranges
+        return None if ranges is None else ranges.novelty(case.coords, case.inputs, self.bundle.spec.inputs)
+
+    def report(self, case: Case, *, strict: bool) -> None:
+        """Log what is outside of the training cases; an error if `strict`."""
+        for line in (lines := self.findings(case)):
+            if not strict:
+                log.warning("%s: outside of the training cases: %s", case.file.name, line)
+        if lines and strict:
+            raise UserError(f"{case.file.path}: outside of the training cases: {'; '.join(lines)}")
 
     def arrays(self, prediction: MeshPrediction) -> Arrays:
         """What is written onto the mesh: predictions, and errors of fields that the file holds."""
@@ -110,6 +151,11 @@ class MeshModel:
             if name in prediction.case.found:
                 truth = prediction.case.targets[:, self._channels(name)]
                 arrays[name + ERROR] = self._as_field(name, values - truth)
+            for ending, part in ((STD, prediction.std), (INTERVAL, prediction.half_widths)):
+                if part is not None:
+                    arrays[name + ending] = self._as_field(name, part[:, self._channels(name)])
+        if prediction.novelty is not None and not is_array_file(prediction.case.file):
+            arrays[vtk_files.CASE_PREFIX + NOVELTY] = np.array([prediction.novelty])
         return arrays
 
     def write(self, reader: Reader, prediction: MeshPrediction, out: Path) -> None:
@@ -117,7 +163,7 @@ class MeshModel:
         units = {
             name + ending: self.bundle.spec.units[channels[0]]
             for name, channels in self.bundle.spec.fields.items()
-            for ending in (PREDICTED, ERROR)
+            for ending in (PREDICTED, ERROR, STD, INTERVAL)
             if channels[0] in self.bundle.spec.units
         }
         file, arrays, location = prediction.case.file, self.arrays(prediction), self.fields.location
@@ -135,10 +181,13 @@ class MeshModel:
         file: CaseFile,
         points: Float[ndarray, "Q P"],
         given: Mapping[str, float] | None = None,
+        *,
+        strict: bool = False,
     ) -> Float[ndarray, "Q C"]:
         """Outputs of a case at any points: P = 3 for x, y, z, or the coordinates of the model.
 
-        Fields that are inputs are interpolated in the cells of the mesh.
+        Fields that are inputs are interpolated in the cells of the mesh; so are the outputs of a model that
+        is tied to the points of its training cases.
         """
         axes = [AXES.index(axis) for axis in self.fields.coords]
         if points.shape[1] not in (3, len(axes)):
@@ -148,13 +197,32 @@ class MeshModel:
         in_space[:, axes if points.shape[1] < 3 else [0, 1, 2]] = points
         source = self._case_reader(file, given)
         case = source.read(reader, file, truth=False)
+        self.report(case, strict=strict)
+        self._require_inside(points=in_space[:, axes], strict=strict)
         sample, inputs, there = case.sample(), None, None
+        if fixed_points(self.bundle.model) is not None:
+            values = self.bundle.predict(
+                sample.inputs if sample.inputs is None else sample.inputs[None], sample.coords[None]
+            )
+            return reader.call(
+                commands.interpolate, file, in_space, values[0].numpy(), self.fields.location, len(axes) == 2
+            )
         if sample.inputs is not None:
             inputs = sample.inputs[None]
             if self.bundle.streams_queries:
                 there = source.inputs_at(reader, file, in_space, case)[None]
         encoded = self.bundle.encode(sample.coords[None], inputs, memory=self.memory or QUERY_MEMORY)
         return encoded.query(in_space[None, :, axes].astype(np.float32), there)[0]
+
+    def _require_inside(self, points: Float[ndarray, "Q X"], *, strict: bool) -> None:
+        """Log query points outside the box of the training points; an error if `strict`."""
+        ranges = self.bundle.ranges
+        if ranges is None or not (count := int(ranges.outside(points).sum())):
+            return
+        message = f"{count} of {len(points)} query points lie outside {ranges.box}"
+        if strict:
+            raise UserError(message)
+        log.warning("%s: extrapolated", message)
 
     def _case_reader(self, file: CaseFile, given: Mapping[str, float] | None) -> CaseReader:
         if extra := set(given or {}) - set(self.fields.globals):
@@ -229,7 +297,7 @@ def predict_mesh(
     Returns:
         Relative L2 error of each field that the file holds.
     """
-    file = case_file(Path(mesh))
+    file = one_case(Path(mesh))
     require_writable(file.path, Path(out))
     model = MeshModel.of(load(run, device))
     with Reader() as reader:
@@ -249,4 +317,4 @@ def query_mesh(
     """Outputs for a mesh file at any points (Q, 2 or 3), in physical units; arguments as `predict_mesh`."""
     model = MeshModel.of(load(run, device))
     with Reader() as reader:
-        return model.query(reader, case_file(Path(mesh)), points, given)
+        return model.query(reader, one_case(Path(mesh)), points, given)

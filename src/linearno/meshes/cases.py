@@ -64,6 +64,7 @@ def open_cases(config: CasesConfig) -> Splits:
         _join(config, parts[1], "test", points),
         f"{source}, without {len(bad)} that were skipped" if bad else source,
         *(tuple(case.file.name for case in part) for part in parts),
+        tuple(name for name in cases[0].patches if all(name in case.patches for case in parts[0])),
     )
 
 

@@ -56,10 +56,23 @@ def _cases_below(root: Path, pattern: str) -> list[CaseFile]:
     return sorted(cases, key=attrgetter("name"))
 
 
+def one_case(path: Path) -> CaseFile:
+    """The case of a file or of the folder of one simulation."""
+    found = find_cases(path)
+    if len(found) > 1:
+        raise UserError(f"{path} holds {len(found)} cases, expected one: {found[0].name}, {found[1].name}, …")
+    return found[0]
+
+
+def is_simulation(folder: Path) -> bool:
+    """Whether a folder is one case: an OpenFOAM case, or a time that `foamToVTK` has written."""
+    return is_openfoam(folder) or is_foam_output(folder)
+
+
 def case_file(path: Path, name: str | None = None) -> CaseFile:
     """Case of a file or an OpenFOAM case folder, named `name` or by its path."""
     if path.is_dir():
-        if not is_openfoam(path) and not is_foam_output(path):
+        if not is_simulation(path):
             raise UserError(f"{path}: expected a mesh, or an OpenFOAM case folder")
         return CaseFile(name or path.absolute().name, path)
     if path.suffix.lower() not in SUFFIXES:

@@ -10,11 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linearno.core.atomic_io import write_json
+from linearno.core.atomic_io import read_json, write_json
 from linearno.core.errors import UserError
+from linearno.core.randomness import torch_generator
 from linearno.data import FieldData, Splits
 from linearno.data.benchmark import relative_l2
 from linearno.inference.bundle import load
+from linearno.inference.intervals import Intervals, calibrate, coverage
 from linearno.initialization import untrained
 from linearno.meshes import CasesConfig
 from linearno.recipes.cases import cases_run
@@ -34,6 +36,7 @@ FAR_BETTER = 5  # times smaller than the error of the best baseline: likewise
 MAX_CPU_POINTS = 2048  # drawn of each mesh in an epoch on a CPU
 MIN_EPOCHS, MIN_PATIENCE, PATIENCE_SHARE = 20, 20, 0.25
 TIMED_STEPS = 3
+FOLDS = 5  # of the cross-validation of POD-GP
 CHOICE = "choice.json"
 CLASSICAL = "pod-gp"
 
@@ -100,6 +103,58 @@ def try_classical(data: CasesConfig, splits: Splits, seed: int) -> Candidate:
     return Candidate(CLASSICAL, field_errors(prediction, validation), seconds)
 
 
+def cross_validated(data: CasesConfig, splits: Splits, seed: int) -> Intervals | None:
+    """Prediction intervals of POD-GP, from its errors on each training case when that was left out."""
+    config, folds = cases_run(data, CLASSICAL, splits), min(FOLDS, len(splits.train))
+    order = torch.randperm(len(splits.train), generator=torch_generator(seed))
+    errors, deviations = [], []
+    for fold in range(folds):
+        held = order[fold::folds]
+        rest = order[~torch.isin(order, held)]
+        try:
+            bundle, setup = untrained(config, splits._replace(train=splits.train.subset(rest)))
+            with tempfile.TemporaryDirectory() as scratch:
+                fit_closed_form(setup, device=torch.device("cpu"), folder=Path(scratch))
+        except UserError as error:
+            log.warning("no prediction intervals: %s", error)
+            return None
+        part = splits.train.subset(held)
+        mean, std = bundle.predict_with_std(part.inputs, part.coords)
+        errors += list(mean - part.targets)
+        deviations += list(std)
+    return calibrate(errors, deviations, splits.train.targets.flatten(0, -2).std(dim=0))
+
+
+def calibrate_run(folder: Path, splits: Splits, intervals: Intervals | None, seed: int) -> None:
+    """Store prediction intervals in a bundle, and their coverage of the test cases in its metrics.
+
+    Args:
+        folder: of the run.
+        splits: its data.
+        intervals: of a model with a standard deviation; None: from its validation cases.
+        seed: of the split.
+    """
+    bundle = load(folder)
+    if intervals is None:
+        part = validation_part(splits, seed)
+        error = bundle.predict_data(part) - part.targets
+        parts = [error] if part.offsets is not None else list(error)
+        intervals = calibrate(parts, None, bundle.scaler.outputs.std)
+    replace(bundle, intervals=intervals).save(folder)
+    test, std = splits.test, None
+    if intervals.deviations:
+        mean = bundle.predict_data(test)
+    else:
+        mean, std = bundle.predict_with_std(test.inputs, test.coords)
+    shares = coverage(mean - test.targets, intervals.half_widths(std, mean))
+    metrics = read_json(folder / "metrics.json", how="train the model again")
+    metrics["coverage"] = {
+        "level": intervals.level,
+        **dict(zip(test.spec.outputs, shares.tolist(), strict=True)),
+    }
+    write_json(folder / "metrics.json", metrics)
+
+
 def _held_out(splits: Splits, seed: int) -> tuple[FieldData, FieldData]:
     train, validation = split_validation(splits.train, validation_count(len(splits.train)), seed)
     if validation is None:
@@ -136,7 +191,7 @@ def choose(candidates: list[Candidate]) -> tuple[Candidate, str]:
     best = min(models, key=lambda one: one.error)
     nearest = next(one for one in candidates if one.name == "nearest case")
     others = ", ".join(f"{one.name} {one.error:.3g}" for one in candidates if one is not best and one.errors)
-    reason = f"{best.name} has the smallest mean error on the validation cases: {best.error:.3g} (others: {others})"
+    reason = f"{best.name} has the smallest mean error on the validation cases, {best.error:.3g} ({others})"
     if best.error >= nearest.error:
         reason += "; it is no better than the nearest case: more cases or longer training are needed"
     return best, reason

@@ -4,7 +4,7 @@ Axes: K points or cells of a case, Q query points.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -203,6 +203,22 @@ def probe(file: CaseFile, request: MeshRequest, points: ndarray) -> MeshValues:
         surface, body = _surface(file, mesh, request.surface), request.surface == "beside"
         values.derived = derived_inputs(request.derived, points, surface, body=body)
     return values
+
+
+def interpolate(file: CaseFile, points: ndarray, values: ndarray, location: str, plane: bool) -> ndarray:
+    """Values (K, C) at the points or in the cells of a mesh, interpolated at query points (Q, 3)."""
+    mesh = open_mesh(file, plane=plane)
+    points, axes = points.astype(float), axes_of(mesh.points)
+    flat = [number for number, axis in enumerate(AXES) if axis not in axes]
+    points[:, flat] = mesh.points[0, flat]
+    bare = replace(mesh, fields={"points": {}, "cells": {}, "case": {}})
+    bare.fields[location]["value"] = values
+    inside, found = _interpolate(bare, points, ["value"])
+    if outside := int((~inside).sum()):
+        raise UserError(
+            f"does not contain {outside} of {len(points)} query points; this model predicts inside its mesh only"
+        )
+    return found["value"].reshape(len(points), -1)
 
 
 def points_of(file: CaseFile) -> ndarray:
