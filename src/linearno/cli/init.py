@@ -49,8 +49,8 @@ def init(
     derived: Annotated[
         str | None,
         typer.Option(
-            help="input features from the geometry: distance, unsigned_distance, normals, curvature; '' for "
-            "none"
+            help="input features from the geometry: distance, unsigned_distance, log_distance, normals, "
+            "curvature, local_coords, fourier; '' for none"
         ),
     ] = None,
     test: Annotated[

@@ -143,7 +143,7 @@ class TrainingRanges(Config):
         if distance > self.geometry_limit:
             swapped = self._swap_that_fits(coords, distance)
             lines.append(
-                f"the geometry differs from all training cases by {distance:.2g} times the spread of their points"
+                f"the geometry differs from all training cases by {distance:.2g} times their spread"
                 if swapped is None
                 else f"the axes look swapped: the mesh fits the training cases as ({', '.join(swapped)})"
             )

@@ -19,6 +19,7 @@ from linearno.meshes.config import MeshFields
 from linearno.meshes.expressions import evaluate
 from linearno.meshes.reader import commands
 from linearno.meshes.reader.commands import MeshRequest, MeshValues
+from linearno.meshes.reader.features import Position
 from linearno.meshes.reader.geometry import AXES
 from linearno.meshes.reader.mesh import CaseFile
 from linearno.meshes.reader_process import Reader
@@ -130,6 +131,7 @@ class CaseReader:
             mark_surface=config.surface is not None and config.location == "points",
             tolerate=config.tolerate,
             plane=len(config.coords) == 2,
+            position=None if config.position is None else Position(**config.position.model_dump()),
         )
 
     def _axes(self) -> list[int]:
@@ -160,7 +162,8 @@ class CaseReader:
             yield _finite(name, self._field(values, name))
         for name in self.config.derived:
             derived = values.derived[name]
-            yield derived[:, self._axes()] if name == "normals" else derived.reshape(-1, 1)
+            parts = derived[:, self._axes()] if derived.ndim > 1 else derived
+            yield parts.reshape(len(parts), -1)
 
     def _numbers(self, file: CaseFile, values: MeshValues, count: int) -> Iterator[ndarray]:
         """Numbers of the case from `given`, the table or the file, in this order."""

@@ -4,7 +4,15 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from linearno.core.config import Config, read_yaml
 from linearno.core.errors import UserError
@@ -16,7 +24,10 @@ from linearno.meshes.reader.geometry import AXES
 from linearno.meshes.simulations import ALL_FILES
 
 Axis = Literal["x", "y", "z"]
-Derived = Literal["distance", "unsigned_distance", "normals", "curvature"]
+Derived = Literal[
+    *("distance", "unsigned_distance", "log_distance", "normals", "curvature"), *("local_coords", "fourier")
+]
+POSITIONAL = ("local_coords", "fourier")  # derived from positions, without a surface
 Fault = Literal["degenerate", "duplicates"]
 EXAMPLE_CASES = 100  # default number of `linearno data generate cases`
 
@@ -38,6 +49,20 @@ def _one_pattern_as_list(share: Any) -> Any:
 ShareField = Annotated[Share, BeforeValidator(_one_pattern_as_list), AfterValidator(_valid_share)]
 
 
+class PositionConfig(Config):
+    """Transform of positions in a large domain around a small body.
+
+    Args:
+        center: of the points, in space.
+        scale: length below which distances are resolved linearly.
+        frequencies: number of octaves of the Fourier features.
+    """
+
+    center: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    scale: PositiveFloat
+    frequencies: PositiveInt = 4
+
+
 class MeshFields(Config):
     """Inputs and targets of a model in a mesh file.
 
@@ -53,6 +78,7 @@ class MeshFields(Config):
         derived: inputs derived from the surface.
         units: unit of each field or coordinate.
         tolerate: faults of a mesh that are not errors.
+        position: transform of positions for `local_coords`, `fourier` and `log_distance`.
         expressions: globals computed from OpenFOAM dictionaries of the case or other globals.
     """
 
@@ -67,14 +93,17 @@ class MeshFields(Config):
     derived: tuple[Derived, ...] = ()
     units: dict[str, str] = Field(default={})
     tolerate: tuple[Fault, ...] = ()
+    position: PositionConfig | None = None
     expressions: dict[str, str] = Field(default={})
 
     @model_validator(mode="after")
     def _fields_fit(self) -> "MeshFields":
         if not self.targets:
             raise ValueError("targets: name one field or more to predict")
-        if self.derived and self.surface is None:
-            raise ValueError(f"derived={list(self.derived)} needs a surface: set surface, for example to own")
+        if self.surface is None and (needing := [name for name in self.derived if name not in POSITIONAL]):
+            raise ValueError(f"derived={needing} needs a surface: set surface, for example to own")
+        if self.position is None and {*self.derived} & {*POSITIONAL, "log_distance"}:
+            raise ValueError("derived: local_coords, fourier and log_distance need position: {scale: LENGTH}")
         if extra := set(self.surface_targets) - set(self.targets):
             raise ValueError(
                 f"surface_targets: {extra.pop()!r} is not one of the targets {list(self.targets)}"
@@ -94,7 +123,11 @@ class MeshFields(Config):
 
     def channels(self, field: str) -> tuple[str, ...]:
         """Names of a field's channels."""
-        parts = self.coords if field == "normals" else self.components.get(field, ())
+        if field == "fourier" and self.position is not None:
+            count = 2 * self.position.frequencies
+            return tuple(f"{field}_{axis}{k}" for axis in self.coords for k in range(count))
+        along_axes = field in ("normals", "local_coords")
+        parts = self.coords if along_axes else self.components.get(field, ())
         return tuple(f"{field}_{part}" for part in parts) or (field,)
 
     @property
@@ -115,7 +148,11 @@ class MeshFields(Config):
                 "outputs": [channel for field in self.targets for channel in fields[field]],
                 "units": units,
                 "standardised": ("coords", "inputs", "outputs"),
-                "vectors": {field: channels for field, channels in fields.items() if channels != (field,)},
+                "vectors": {
+                    field: channels
+                    for field, channels in fields.items()
+                    if channels != (field,) and field not in POSITIONAL
+                },
                 "masked_outputs": [channel for field in self.surface_targets for channel in fields[field]],
             }
         )

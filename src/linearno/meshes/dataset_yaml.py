@@ -42,7 +42,9 @@ COMMENTS: dict[tuple[str, ...], str] = {
     "boundary, separated by commas{patches}; the name of a field that is not 0 at its points{masks}; "
     "null: none.",
     ("derived",): "Inputs derived from the surface: distance (closed surfaces only), unsigned_distance, "
-    "normals and curvature (at the nearest point of the surface).",
+    "log_distance, normals and curvature (at the nearest point of the surface); and from positions: "
+    "local_coords, which resolve a small body in a large domain, and fourier, sines and cosines of them.",
+    ("position",): "Center and length scale of the points, for log_distance, local_coords and fourier.",
     ("units",): "Units of fields and coordinates. A file with another unit for a field is an error.",
     (
         "test",

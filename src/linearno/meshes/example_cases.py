@@ -134,7 +134,7 @@ DATASETS.register("cases")(
             ),
             "pod-gp": Variant(
                 settings={"output_components": 0.9999999},
-                summary="POD-GP on your own cases that share a mesh and differ in few parameters; fitted at once.",
+                summary="POD-GP on your own cases that share a mesh and differ in few parameters.",
             ),
         },
         resolution=RESOLUTION,

@@ -6,8 +6,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy import ndarray
+
 from linearno.core.errors import UserError, did_you_mean
-from linearno.meshes.config import CasesConfig
+from linearno.meshes.config import POSITIONAL, CasesConfig
 from linearno.meshes.discover import Share
 from linearno.meshes.expressions import dictionary_path, foam_entry
 from linearno.meshes.reader import commands
@@ -31,6 +34,8 @@ BODY_PATCHES = re.compile(  # names of patches that are walls of a body
 MASK_NAMES = re.compile("surface|wall|body|boundary|airfoil|wing|car")  # of masks of the surface
 MAX_COMPONENTS = 9
 MAX_LISTED = 5
+FAR_FIELD = 10  # extent of a mesh over the size of its body, from which positions are transformed
+LINEAR_SHARE = 0.2  # of the size of the body, below which positions are not compressed
 NEGLIGIBLE = 1e-6  # component of a vector across the plane of a mesh, over the largest one
 MAX_NUMBER_COMPONENTS = 3
 
@@ -209,6 +214,7 @@ def infer_schema(summary: FolderSummary, options: InitOptions) -> dict[str, Any]
         },
         "surface": surface,
         "derived": options.derived if options.derived is not None else _derived(summary, surface),
+        "position": _position(summary, surface),
         "units": {field.name: min(field.units) for field in summary.fields if len(field.units) == 1},
         "test": options.test,
         "tolerate": tuple(fault for fault in TOLERABLE if fault in summary.faults),
@@ -271,6 +277,8 @@ def _surface(summary: FolderSummary, mask: str | None) -> str | None:
 
 def _derived(summary: FolderSummary, surface: str | None) -> tuple[str, ...]:
     """Normals of meshes that are surfaces; otherwise the distance, signed if all surfaces are closed."""
+    if _is_far_field(summary, surface):  # a small body in a large domain
+        return (*(["log_distance"] if surface else []), *POSITIONAL)
     if surface is None:
         return ()
     if surface == "own" and all(mesh.is_surface for mesh in summary.meshes):
@@ -279,6 +287,30 @@ def _derived(summary: FolderSummary, surface: str | None) -> tuple[str, ...]:
         mesh.open_edges.get(surface) == 0 for mesh in summary.meshes
     )
     return ("distance" if closed else "unsigned_distance",)
+
+
+def _is_far_field(summary: FolderSummary, surface: str | None) -> bool:
+    return all(mesh.extent > FAR_FIELD * _body(mesh, surface)[1] > 0 for mesh in summary.meshes)
+
+
+def _body(mesh: MeshSummary, surface: str | None) -> tuple[ndarray, float]:
+    """Center and size of the patches that are the surface; of most points without such patches."""
+    boxes = [mesh.boxes[name] for name in (surface or "").split(",") if name in mesh.boxes]
+    if not boxes:
+        return np.array(mesh.center or [0.0, 0.0, 0.0]), 2 * mesh.spread
+    low, high = np.array(boxes).min(axis=0)[0], np.array(boxes).max(axis=0)[1]
+    return (low + high) / 2, float((high - low).max())
+
+
+def _position(summary: FolderSummary, surface: str | None) -> dict[str, Any] | None:
+    """Transform of positions from the size of the body, or the spread of the points."""
+    bodies = [_body(mesh, surface) for mesh in summary.meshes]
+    scale = LINEAR_SHARE * float(np.median([size for _, size in bodies]))
+    if not scale:
+        return None
+    center = np.median([center for center, _ in bodies], axis=0)
+    digits = 2 - int(np.floor(np.log10(scale)))
+    return {"center": tuple(round(float(x), digits) + 0.0 for x in center), "scale": round(scale, digits)}
 
 
 def _components(field: FieldSummary, axes: Sequence[str]) -> tuple[str, ...]:

@@ -113,8 +113,8 @@ def read_table(folder: Path, cases: Sequence[CaseFile] = (), named: Path | None 
         table = _read(require(named, how="give the file of the parameters"), cases)
         if cases and not any(table.of(case) for case in cases):
             raise UserError(
-                f"{named}: none of its {len(table.rows)} rows names a case; rows: {_listed(list(table.rows))}; "
-                f"cases: {_listed([case.name for case in cases])}"
+                f"{named}: none of its {len(table.rows)} rows names a case; rows: "
+                f"{_listed(list(table.rows))}; cases: {_listed([case.name for case in cases])}"
             )
         return table
     for name in TABLES:
@@ -229,7 +229,7 @@ def _xlsx_cells(path: Path) -> list[Cells]:
 
 
 def _by_case(path: Path, rows: list[Cells], cases: Sequence[CaseFile]) -> dict[str, Cells]:
-    """Rows by the name of their case, from a column of that name or the one whose cells name the most cases."""
+    """Rows by the name of their case, from the column whose cells name the most cases."""
     heads = list(rows[0]) if rows else []
     key = next((head for head in heads if split_unit(head.strip())[0].lower() in KEYS), None)
     counts = {head: _matches([_key_text(row.get(head)) for row in rows], cases) for head in heads if head}

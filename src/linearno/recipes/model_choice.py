@@ -19,7 +19,7 @@ from linearno.inference.bundle import load
 from linearno.inference.intervals import Intervals, calibrate, coverage
 from linearno.initialization import untrained
 from linearno.meshes import CasesConfig
-from linearno.recipes.cases import cases_run
+from linearno.recipes.cases import MAX_BATCH, TARGET_BATCH_POINTS, cases_run
 from linearno.run_config import RunConfig
 from linearno.training.closed_form import fit_closed_form
 from linearno.training.history import read_history
@@ -211,6 +211,9 @@ def network_run(data: CasesConfig, splits: Splits, device: torch.device, minutes
     if device.type == "cpu" and splits.train.coords.shape[-2] > MAX_CPU_POINTS:
         points = MAX_CPU_POINTS
     changes: dict[str, Any] = {"validation": count, "points": points}
+    if points is not None:
+        cases = len(splits.train) - count
+        changes["batch"] = max(1, min(MAX_BATCH, TARGET_BATCH_POINTS // points, cases // 6))
     training = config.training.model_copy(update=changes)
     config = config.model_copy(update={"training": training})
     per_epoch = seconds_per_epoch(config, splits, device)

@@ -1,6 +1,6 @@
 """Read files of several blocks: a volume mesh, named parts of its boundary, and times.
 
-OpenFOAM case folders and `foamToVTK` output, `.vtm`, `.pvd`, `.series`, `.pvtu`, EnSight `.case`, CGNS, Exodus.
+OpenFOAM cases and `foamToVTK` output, `.vtm`, `.pvd`, `.series`, `.pvtu`, EnSight `.case`, CGNS, Exodus.
 """
 
 import json

@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from linearno.core.errors import UserError
 from linearno.meshes.reader import array_files, vtk_files
-from linearno.meshes.reader.features import derived_inputs
+from linearno.meshes.reader.features import Position, derived_inputs, position_inputs
 from linearno.meshes.reader.geometry import (
     AXES,
     Surface,
@@ -47,6 +47,7 @@ class MeshRequest:
         mark_surface: whether to return the mask of the points on the surface.
         tolerate: faults of the mesh that are not errors.
         plane: whether a mesh that is one cell thick, or a wedge, is reduced to its plane.
+        position: how positions are transformed, for the inputs that are derived from them.
     """
 
     location: str = "points"
@@ -57,6 +58,7 @@ class MeshRequest:
     mark_surface: bool = False
     tolerate: Sequence[str] = ()
     plane: bool = True
+    position: Position | None = None
 
 
 @dataclass
@@ -150,6 +152,10 @@ class MeshSummary:
         patches: number of faces of each patch of the boundary, by name.
         thin: how the mesh was reduced to its plane, if it was.
         times: times of the frames.
+        boxes: lowest and highest corner of each patch.
+        center: median of the points.
+        spread: half the range between the quartiles of the points, of the axis where it is largest.
+        extent: largest extent.
     """
 
     kind: str
@@ -164,6 +170,10 @@ class MeshSummary:
     patches: dict[str, int] = field(default_factory=dict)
     thin: str | None = None
     times: list[float] = field(default_factory=list)
+    boxes: dict[str, list[list[float]]] = field(default_factory=dict)
+    center: list[float] = field(default_factory=list)
+    spread: float = 0.0
+    extent: float = 0.0
 
     def count(self, location: str) -> int:
         return self.points if location == "points" else self.cells
@@ -181,12 +191,10 @@ def read(file: CaseFile, request: MeshRequest) -> MeshValues:
         values.time = mesh.times[-1 if file.frame is None else file.frame]
     values.fields = _find_existing(request.fields, lambda name: field_at(mesh, name, request.location))
     values.numbers = _find_existing(request.numbers, lambda name: _number(mesh, name))
-    if request.derived or request.mark_surface:
-        surface, body = _surface(file, mesh, request.surface), request.surface == "beside"
-        if request.derived:
-            values.derived = derived_inputs(request.derived, points, surface, body=body)
-        if request.mark_surface:
-            values.surface = _on_surface(mesh, points, surface, request)
+    values.derived = _derived(file, mesh, request, points)
+    if request.mark_surface:
+        surface = _surface(file, mesh, request.surface)
+        values.surface = _on_surface(mesh, points, surface, request)
     return values
 
 
@@ -199,10 +207,20 @@ def probe(file: CaseFile, request: MeshRequest, points: ndarray) -> MeshValues:
     values = MeshValues(points)
     if request.fields:
         values.inside, values.fields = _interpolate(mesh, points, request.fields)
-    if request.derived:
-        surface, body = _surface(file, mesh, request.surface), request.surface == "beside"
-        values.derived = derived_inputs(request.derived, points, surface, body=body)
+    values.derived = _derived(file, mesh, request, points)
     return values
+
+
+def _derived(file: CaseFile, mesh: Mesh, request: MeshRequest, points: ndarray) -> Arrays:
+    """Inputs derived from the surface and from positions."""
+    found, position = {}, request.position
+    if position is not None:
+        found = position_inputs(request.derived, points, position)
+    if names := [name for name in request.derived if name not in found]:
+        surface, body = _surface(file, mesh, request.surface), request.surface == "beside"
+        scale = 1.0 if position is None else position.scale
+        found |= derived_inputs(names, points, surface, body=body, scale=scale)
+    return found
 
 
 def interpolate(file: CaseFile, points: ndarray, values: ndarray, location: str, plane: bool) -> ndarray:
@@ -216,7 +234,7 @@ def interpolate(file: CaseFile, points: ndarray, values: ndarray, location: str,
     inside, found = _interpolate(bare, points, ["value"])
     if outside := int((~inside).sum()):
         raise UserError(
-            f"does not contain {outside} of {len(points)} query points; this model predicts inside its mesh only"
+            f"does not contain {outside} of {len(points)} query points; this model predicts inside it only"
         )
     return found["value"].reshape(len(points), -1)
 
@@ -277,7 +295,19 @@ def summarise(file: CaseFile) -> MeshSummary:
         {name: len(cells.types) for name, cells in mesh.patches.items()},
         None if mesh.lift is None else mesh.lift.thin,
         mesh.times,
+        {name: _box(mesh.points[cells.corners]) for name, cells in mesh.patches.items()},
+        *(_spread(mesh.points) if usable else ([], 0.0, 0.0)),
     )
+
+
+def _box(points: ndarray) -> list[list[float]]:
+    return [points.min(axis=0).tolist(), points.max(axis=0).tolist()]
+
+
+def _spread(points: ndarray) -> tuple[list[float], float, float]:
+    """Median of the points, half the range between their quartiles, and their extent."""
+    low, center, high = np.quantile(points, (0.25, 0.5, 0.75), axis=0)
+    return center.tolist(), float((high - low).max() / 2), float(np.ptp(points, axis=0).max())
 
 
 def _topology(mesh: Mesh) -> str:
