@@ -232,7 +232,11 @@ def _by_case(path: Path, rows: list[Cells], cases: Sequence[CaseFile]) -> dict[s
     """Rows by the name of their case, from the column whose cells name the most cases."""
     heads = list(rows[0]) if rows else []
     key = next((head for head in heads if split_unit(head.strip())[0].lower() in KEYS), None)
-    counts = {head: _matches([_key_text(row.get(head)) for row in rows], cases) for head in heads if head}
+    texts = {head: [_key_text(row.get(head)) for row in rows] for head in heads if head}
+    known = {_normal(text) for case in cases for text in keys_of(case)}
+    counts = {head: len(known & set(map(_normal, column))) for head, column in texts.items()}
+    if not any(counts.values()):  # numbers of cases, such as 7 for case_07
+        counts = {head: _numbered(column, cases) for head, column in texts.items() if key in (None, head)}
     if counts and max(counts.values()) > counts.get(key or "", 0):
         key = max(counts, key=lambda head: counts[head])
     if key is None:
@@ -247,7 +251,8 @@ def _by_case(path: Path, rows: list[Cells], cases: Sequence[CaseFile]) -> dict[s
     return found
 
 
-def _matches(texts: list[str], cases: Sequence[CaseFile]) -> int:
+def _numbered(texts: list[str], cases: Sequence[CaseFile]) -> int:
+    """Number of cases that a column of different whole numbers names."""
     if len(set(texts)) < len(texts):
         return 0
     table = Table({text: {} for text in texts if text}, {})

@@ -32,7 +32,10 @@ def read_frd(path: Path, frame: int | None) -> tuple[Any, list[float]]:
     import pyvista
 
     lines = path.read_text(encoding="ascii", errors="replace").splitlines()
-    nodes, cells, kinds, steps = _read_blocks(lines)
+    try:
+        nodes, cells, kinds, steps = _read_blocks(lines)
+    except (ValueError, IndexError, KeyError, StopIteration) as error:
+        raise UserError(f"is damaged or truncated ({error})") from None
     if not nodes or not cells:
         raise UserError("holds no nodes or no elements; expected a .frd file in text form")
     numbers = {number: index for index, number in enumerate(nodes)}
@@ -100,7 +103,7 @@ def _rows(source: Iterator[str]) -> Iterator[tuple[int, list[float]]]:
             return
         if line[:3] in (" -1", " -2"):
             yield int(line[3:13]), _numbers(line[13:])
-    raise UserError("is truncated: a block does not end")
+    raise ValueError("a block does not end")
 
 
 def _numbers(text: str) -> list[float]:
@@ -120,7 +123,7 @@ def _read_elements(source: Iterator[str]) -> tuple[list[list[int]], list[int]]:
         elif line[:3] == " -2":
             found[-1] += [int(line[k : k + 10]) for k in range(3, len(line.rstrip()), 10)]
     else:
-        raise UserError("is truncated: a block does not end")
+        raise ValueError("a block does not end")
     if unknown := set(types) - set(ELEMENTS):
         raise UserError(f"holds elements of the unknown type {unknown.pop()}")
     ordered = [[nodes[k] for k in ELEMENTS[kind][1]] for nodes, kind in zip(found, types, strict=True)]
@@ -141,4 +144,4 @@ def _read_result(line: str, source: Iterator[str]) -> tuple[str, Rows]:
         elif line[:3] == " -3":
             kept = {node: values[:given] for node, values in rows.items()}
             return NAMES.get(name, name), kept
-    raise UserError("is truncated: a block does not end")
+    raise ValueError("a block does not end")

@@ -60,7 +60,8 @@ def _flat_layers(points: ndarray) -> _Layers | None:
         low, high = values.min(), values.max()
         near = TOLERANCE * (high - low)
         lower, upper = values <= low + near, values >= high - near
-        if high > low and (lower | upper).all() and high - low <= MAX_THICKNESS * extent[across].max():
+        paired = lower.sum() == upper.sum() and (lower | upper).all()
+        if high > low and paired and high - low <= MAX_THICKNESS * extent[across].max():
             thin = f"one cell thick along {AXES[axis]}"
             return _Layers(points[:, across], lower, (across[0], across[1]), thin)
     return None
