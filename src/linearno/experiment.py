@@ -1,11 +1,15 @@
 """Run an experiment: load the data, train the model, evaluate it, write the run folder."""
 
 import time
+from dataclasses import replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from linearno.core.atomic_io import write_text
 from linearno.core.device import device_name
 from linearno.core.errors import UserError
 from linearno.data import FieldData, Splits, relative_l2
@@ -92,12 +96,46 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
         "protocol": CLOSED_FORM if isinstance(bundle.model, SelfFitting) else _protocol(config.training),
     }
     if isinstance(config.data, CasesConfig):
+        if splits.quantities and config.data.quantities:
+            results["quantities"] = quantity_errors(config.data, splits, predictions, folder)
         results["nearest_case"] = errors_by_field(predict_nearest(splits.train, test), splits)
     if parallel.is_main_process():
         write_results(folder, results, errors, splits.test_names)
         examples = folder / "figures" / "cases.npz"
         write_examples(examples, bundle, test, predictions, errors[main_metric], batch)
     return results
+
+
+def quantity_errors(
+    data: CasesConfig, splits: Splits, predictions: Tensor, folder: Path
+) -> dict[str, dict[str, float]]:
+    """Errors of the integral quantities of the test cases; their values are written to quantities.csv."""
+    test, rows, values = splits.test, [], []
+    for i, weights in enumerate(splits.quantities):
+        truth, predicted = (
+            replace(test, targets=fields).batch(torch.tensor([i])).targets[0].double().cpu()
+            for fields in (test.targets, predictions.to(test.targets.device))
+        )
+        row = []
+        for name, quantity in data.quantities.items():
+            channel = test.spec.outputs.index(quantity.channel)
+            row += [
+                float(quantity.factor * (weights[name] @ part[:, channel])) for part in (truth, predicted)
+            ]
+        values.append(row)
+        rows.append(",".join([splits.test_names[i], *(f"{value:.9g}" for value in row)]))
+    heads = ["case", *(f"{name}{end}" for name in data.quantities for end in ("", "_predicted"))]
+    if parallel.is_main_process():
+        write_text(folder / "quantities.csv", "\n".join([",".join(heads), *rows, ""]))
+    found = {}
+    for name, pair in zip(data.quantities, torch.tensor(values).T.split(2), strict=True):
+        error, size = (pair[1] - pair[0]).abs().mean().item(), pair[0].abs().mean().item()
+        found[name] = {
+            "mean_error": error,
+            "mean_size": size,
+            "relative_error": error / size if size else nan,
+        }
+    return found
 
 
 def _flops(bundle: Bundle, test: FieldData) -> int:

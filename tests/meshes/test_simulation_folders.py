@@ -14,6 +14,7 @@ from linearno.meshes.infer_schema import InitOptions, infer_schema, summarise_fo
 from linearno.meshes.reader import commands
 from linearno.meshes.reader.commands import MeshRequest
 from linearno.meshes.reader.mesh import CaseFile
+from linearno.meshes.reader.quantities import Functional
 from linearno.meshes.tables import Table, read_table
 from tests.meshes.foam_examples import slab, write_foam_case, write_foam_output
 from tests.meshes.mesh_examples import READER, box, case_of, plane
@@ -257,7 +258,7 @@ FRD = (
  -5  SYZ         1    4    2    3
  -5  SZX         1    4    3    1
 """
-        + "".join(f" -1{n:10d} {100:12.5E}{' 0.00000E+00' * 5}\n" for n in range(1, 5))
+        + "".join(f" -1{n:10d}{100:12.5E}{' 0.00000E+00' * 5}\n" for n in range(1, 5))
         + " -3\n"
         for step in (1, 2)
     )
@@ -370,3 +371,35 @@ class TestThinMeshes:
         READER.call(commands.annotate, case, tmp_path / "b.vtu", ".vtu", "points", back, {})
         out = pyvista.read(tmp_path / "b.vtu")
         np.testing.assert_allclose(out.point_data["V"], grid.point_data["U"], atol=1e-5)
+
+
+class TestQuantities:
+    """Force, average and probe of p = 1 + 2x + 3y on a square of side 2."""
+
+    def weights(self, tmp_path, location="points", **functional):
+        path = write_foam_output(tmp_path / "VTK", "a", scale=2.0)
+        request = {"location": location, "quantities": {"q": Functional(**functional)}}
+        values = values_of(case_file(path), **request)
+        x, y, _ = values.points.T
+        return values.weights["q"] @ (1 + 2 * x + 3 * y)
+
+    def test_a_constant_pressure_pushes_outwards_and_a_gradient_pulls_the_walls(self, tmp_path):
+        force = self.weights(tmp_path, kind="force", patch="walls", direction=(0.0, 1.0, 0.0))
+        assert force == pytest.approx(3 * 2 * 2)  # ∫ (p(y=2) − p(y=0)) dx
+
+    def test_the_force_on_an_inlet_points_out_of_the_mesh(self, tmp_path):
+        force = self.weights(tmp_path, kind="force", patch="inlet", direction=(1.0, 0.0, 0.0))
+        assert force == pytest.approx(-(1 + 3) * 2)
+
+    @pytest.mark.parametrize(("location", "expected"), [("points", 1 + 2 * 2 + 3), ("cells", 7.5)])
+    def test_an_average_over_a_patch(self, tmp_path, location, expected):
+        average = self.weights(tmp_path, location, kind="average", patch="outlet")
+        assert average == pytest.approx(expected)  # of cells: their centres are half a cell inside
+
+    def test_a_probe_is_the_value_of_the_nearest_point(self, tmp_path):
+        value = self.weights(tmp_path, kind="probe", point=(1.1, 0.4, 0.0))
+        assert value == pytest.approx(1 + 2 * 1 + 3 * 0.5)
+
+    def test_a_missing_patch_is_named(self, tmp_path):
+        with pytest.raises(UserError, match=r"has no patch 'hull'; its patches are inlet, outlet, walls"):
+            self.weights(tmp_path, kind="average", patch="hull")

@@ -85,6 +85,7 @@ def predict_meshes(
         names, points = ", ".join(model.arrays(prediction)), len(prediction.values)
         errors = "".join(f"; {name} relative L2 {error:.4g}" for name, error in prediction.errors.items())
         novelty = "" if prediction.novelty is None else f"; novelty {prediction.novelty:.3g}"
+        errors += "".join(f"; {name} {value:.5g}" for name, value in model.quantities(prediction).items())
         console.print(f"{outs[0]}: {names} at {points:,} {model.fields.location}{errors}{novelty}")
         return
     writable_folder(target)
@@ -93,7 +94,7 @@ def predict_meshes(
             _require_readable(model, reader, files, given, strict)
         pairs = list(zip(files, outs, strict=True))
         done, skipped = _predict_all(model, reader, pairs, given, skip_bad, strict)
-    write_text(target / SUMMARY, _summary_csv(done, skipped))
+    write_text(target / SUMMARY, _summary_csv(model, done, skipped))
     _print_summary(done, skipped, target)
 
 
@@ -175,18 +176,19 @@ def _fields_with_error(done: Sequence[MeshPrediction]) -> list[str]:
     return list(dict.fromkeys(name for prediction in done for name in prediction.errors))
 
 
-def _summary_csv(done: Sequence[MeshPrediction], skipped: Mapping[str, str]) -> str:
+def _summary_csv(model: MeshModel, done: Sequence[MeshPrediction], skipped: Mapping[str, str]) -> str:
     """CSV text with points, seconds and errors of each case."""
     text, names = io.StringIO(), _fields_with_error(done)
     writer = csv.writer(text, lineterminator="\n")
-    heads = [f"relative_l2_{name}" for name in names]
-    writer.writerow(["case", "points", "seconds", *heads, "novelty", "skipped"])
+    heads, numbers = [f"relative_l2_{name}" for name in names], list(model.fields.quantities)
+    writer.writerow(["case", "points", "seconds", *heads, *numbers, "novelty", "skipped"])
     for one in done:
         cells = [f"{one.errors[name]:.6g}" if name in one.errors else "" for name in names]
+        cells += [f"{value:.9g}" for value in model.quantities(one).values()]
         novelty = "" if one.novelty is None else f"{one.novelty:.4g}"
         writer.writerow([one.case.file.name, len(one.values), f"{one.seconds:.4g}", *cells, novelty, ""])
     for name, reason in skipped.items():
-        writer.writerow([name, "", "", *("" for _ in names), "", reason])
+        writer.writerow([name, "", "", *("" for _ in [*names, *numbers]), "", reason])
     return text.getvalue()
 
 

@@ -118,6 +118,10 @@ def print_metrics(metrics: Mapping[str, Any], folder: Path) -> None:
     )
     for name, value in metrics["summaries"].items():
         console.print(f"  {metric_title(name)}: {value:.4g}")
+    for name, value in metrics.get("quantities", {}).items():
+        console.print(
+            f"  {name}: mean error {value['mean_error']:.4g}, {value['relative_error']:.3g} of its size"
+        )
     nearest = metrics.get("nearest_case", {})
     for name, field in metrics.get("relative_l2_by_field", {}).items():
         more = f", nearest case {nearest[name]:.4g}" if name in nearest else ""

@@ -65,6 +65,7 @@ class Splits(NamedTuple):
         train_names: names of the training samples, if they have names.
         test_names: names of the test samples, if they have names.
         patches: patches of the boundary that all training samples have.
+        quantities: integral quantities of each test sample: weights (N,) of its points, by name.
     """
 
     train: FieldData
@@ -73,6 +74,7 @@ class Splits(NamedTuple):
     train_names: tuple[str, ...] = ()
     test_names: tuple[str, ...] = ()
     patches: tuple[str, ...] = ()
+    quantities: tuple[Mapping[str, Tensor], ...] = ()
 
 
 @runtime_checkable

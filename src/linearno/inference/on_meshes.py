@@ -158,6 +158,14 @@ class MeshModel:
             arrays[vtk_files.CASE_PREFIX + NOVELTY] = np.array([prediction.novelty])
         return arrays
 
+    def quantities(self, prediction: MeshPrediction) -> dict[str, float]:
+        """Integral quantities of the predicted fields."""
+        found = {}
+        for name, quantity in self.fields.quantities.items():
+            values = prediction.values[:, self.bundle.spec.outputs.index(quantity.channel)]
+            found[name] = float(quantity.factor * (prediction.case.weights[name] @ values))
+        return found
+
     def write(self, reader: Reader, prediction: MeshPrediction, out: Path) -> None:
         """Write the contents of the case's file and the predicted fields to `out`, whole or not at all."""
         units = {

@@ -3,7 +3,7 @@
 Axes: K points or cells of a case, Q query points, X coordinates, C channels.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -15,13 +15,14 @@ from numpy import ndarray
 
 from linearno.core.errors import UserError, did_you_mean
 from linearno.data.sample import Batch
-from linearno.meshes.config import MeshFields
+from linearno.meshes.config import MeshFields, Quantity
 from linearno.meshes.expressions import evaluate
 from linearno.meshes.reader import commands
 from linearno.meshes.reader.commands import MeshRequest, MeshValues
 from linearno.meshes.reader.features import Position
 from linearno.meshes.reader.geometry import AXES
 from linearno.meshes.reader.mesh import CaseFile
+from linearno.meshes.reader.quantities import Functional
 from linearno.meshes.reader_process import Reader
 from linearno.meshes.tables import Table
 
@@ -38,6 +39,7 @@ class Case(NamedTuple):
         found: targets that exist in the file.
         patches: names of the patches of the boundary.
         topology: hash of the cells.
+        weights: weights (K,) of the points for each integral quantity.
     """
 
     file: CaseFile
@@ -48,6 +50,7 @@ class Case(NamedTuple):
     found: tuple[str, ...]
     patches: tuple[str, ...] = ()
     topology: str = ""
+    weights: Mapping[str, ndarray] = {}
 
     def sample(self) -> Batch:
         """The case as a single sample."""
@@ -93,6 +96,7 @@ class CaseReader:
             found,
             tuple(values.patches),
             values.topology,
+            values.weights,
         )
 
     def inputs_at(
@@ -131,8 +135,19 @@ class CaseReader:
             mark_surface=config.surface is not None and config.location == "points",
             tolerate=config.tolerate,
             plane=len(config.coords) == 2,
+            quantities={name: self._functional(one) for name, one in config.quantities.items()},
             position=None if config.position is None else Position(**config.position.model_dump()),
         )
+
+    def _functional(self, quantity: Quantity) -> Functional:
+        direction, point = self._in_space(quantity.direction), self._in_space(quantity.point)
+        return Functional(quantity.kind, quantity.patch, direction, point)
+
+    def _in_space(self, numbers: Sequence[float]) -> tuple[float, ...]:
+        if len(numbers) == len(AXES) or not numbers:
+            return tuple(numbers)
+        given = dict(zip(self.config.coords, numbers, strict=True))
+        return tuple(given.get(axis, 0.0) for axis in AXES)
 
     def _axes(self) -> list[int]:
         return [AXES.index(axis) for axis in self.config.coords]

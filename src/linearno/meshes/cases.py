@@ -65,6 +65,9 @@ def open_cases(config: CasesConfig) -> Splits:
         f"{source}, without {len(bad)} that were skipped" if bad else source,
         *(tuple(case.file.name for case in part) for part in parts),
         tuple(name for name in cases[0].patches if all(name in case.patches for case in parts[0])),
+        tuple(
+            {name: torch.from_numpy(weights) for name, weights in case.weights.items()} for case in parts[1]
+        ),
     )
 
 

@@ -63,6 +63,47 @@ class PositionConfig(Config):
     frequencies: PositiveInt = 4
 
 
+class Quantity(Config):
+    """A number of a case that is computed from a target.
+
+    Args:
+        force: target that is integrated over `patch` with its normal out of the mesh, along `direction`.
+        average: target that is averaged over `patch`.
+        probe: target whose value at the mesh point nearest to `point` is taken.
+        patch: patches, separated by commas.
+        direction: of the force, in the coordinates of the data or in space.
+        point: of the probe, likewise.
+        factor: by which the result is multiplied, such as a density or 1 / (½ρU²A).
+    """
+
+    force: str | None = None
+    average: str | None = None
+    probe: str | None = None
+    patch: str = ""
+    direction: tuple[float, ...] = ()
+    point: tuple[float, ...] = ()
+    factor: float = 1.0
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> "Quantity":
+        given = [name for name in ("force", "average", "probe") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError("expected one of force, average and probe, with the name of a target")
+        needed = {"force": ("patch", "direction"), "average": ("patch",), "probe": ("point",)}[given[0]]
+        if missing := [name for name in needed if not getattr(self, name)]:
+            raise ValueError(f"{given[0]} needs {missing[0]}")
+        return self
+
+    @property
+    def kind(self) -> str:
+        return "force" if self.force is not None else "average" if self.average is not None else "probe"
+
+    @property
+    def channel(self) -> str:
+        """Name of the output channel."""
+        return self.force or self.average or self.probe or ""
+
+
 class MeshFields(Config):
     """Inputs and targets of a model in a mesh file.
 
@@ -79,6 +120,7 @@ class MeshFields(Config):
         units: unit of each field or coordinate.
         tolerate: faults of a mesh that are not errors.
         position: transform of positions for `local_coords`, `fourier` and `log_distance`.
+        quantities: integral quantities that are evaluated: forces on patches, averages, probes.
         expressions: globals computed from OpenFOAM dictionaries of the case or other globals.
     """
 
@@ -94,6 +136,7 @@ class MeshFields(Config):
     units: dict[str, str] = Field(default={})
     tolerate: tuple[Fault, ...] = ()
     position: PositionConfig | None = None
+    quantities: dict[str, Quantity] = Field(default={})
     expressions: dict[str, str] = Field(default={})
 
     @model_validator(mode="after")
@@ -118,6 +161,15 @@ class MeshFields(Config):
                 raise ValueError(f"expressions.{name}: {name} is none of the globals {list(self.globals)}")
         if len(self.coords) < 2 or len(set(self.coords)) < len(self.coords):
             raise ValueError(f"coords: expected two or three different axes, got {list(self.coords)}")
+        outputs = [channel for name in self.targets for channel in self.channels(name)]
+        for name, quantity in self.quantities.items():
+            if quantity.channel not in outputs:
+                raise ValueError(f"quantities.{name}: {quantity.channel!r} is none of the outputs {outputs}")
+            for part in (quantity.direction, quantity.point):
+                if part and len(part) not in (3, len(self.coords)):
+                    raise ValueError(
+                        f"quantities.{name}: expected {len(self.coords)} numbers, got {list(part)}"
+                    )
         self.spec  # noqa: B018 (raises if two channels have the same name)
         return self
 

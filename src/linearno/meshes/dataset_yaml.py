@@ -32,6 +32,10 @@ COMMENTS: dict[tuple[str, ...], str] = {
     ): "Numbers of a whole case (a speed, an angle), from the field data of its file, from a field "
     "that is constant in each case, or from cases.csv in the folder. Found: {numbers}.",
     (
+        "quantities",
+    ): "Numbers computed from the targets, scored after training: {{lift: {{force: p, patch: walls, "
+    "direction: [0, 1]}}, outlet: {{average: p, patch: outlet}}, tip: {{probe: p, point: [1, 0]}}}}; factor multiplies.",
+    (
         "expressions",
     ): "Numbers of a case computed from its OpenFOAM dictionaries or other numbers; name them in globals. "
     'Example: {{speed: norm(foam("0/U", "internalField"))}}.',

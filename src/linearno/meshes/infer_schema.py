@@ -193,7 +193,10 @@ def infer_schema(summary: FolderSummary, options: InitOptions) -> dict[str, Any]
         targets = tuple(field.name for field in local if field.name not in (*inputs, mask))
     if not targets:
         names = ", ".join(fields) or "none"
-        raise UserError(f"no field could be a target; name it with --targets; found: {names}")
+        kinds = sorted({file.path.suffix or "OpenFOAM" for file in summary.files})
+        mixed = f"; the cases are of several formats ({', '.join(kinds)}), choose one with --files"
+        hint = mixed if len(kinds) > 1 else ""
+        raise UserError(f"no field could be a target; name it with --targets; found: {names}{hint}")
     numbers = options.globals
     if numbers is None:
         constant = [field.name for field in usable if _is_number(field)]

@@ -174,7 +174,8 @@ def _read(path: Path, cases: Sequence[CaseFile]) -> Table:
         rows = _by_case(path, _xlsx_cells(path) if suffix == ".xlsx" else _csv_cells(path), cases)
     heads = list(dict.fromkeys(head for cells in rows.values() for head in cells))
     texts = {head for head in heads if len(rows) > 1 and _is_text([row.get(head) for row in rows.values()])}
-    units, numbers = {}, {}
+    units: dict[str, str] = {}
+    numbers: dict[str, dict[str, float]] = {}
     for case, cells in rows.items():
         numbers[case] = {}
         for head, text in cells.items():

@@ -1,6 +1,7 @@
 """Predict the fields of the most similar training sample: the baseline that a model must beat.
 
-Axes: S samples, N points, X coordinates, C channels, D numbers that describe a sample.
+Axes: S samples, N points, X coordinates, C channels, D numbers that describe a
+sample, V of them vary.
 """
 
 import torch
@@ -47,7 +48,7 @@ class DescriptorSpace:
         self.scale = torch.where(self.varies, deviation, size)
         self.train = self.scaled(train)
 
-    def scaled(self, values: Float[Tensor, "S D"]) -> Float[Tensor, "S D"]:
+    def scaled(self, values: Float[Tensor, "S D"]) -> Float[Tensor, "S V"]:
         return ((values - self.mean) / self.scale)[:, self.varies]
 
     def distances(self, values: Float[Tensor, "S D"]) -> Float[Tensor, "S T"]:

@@ -3,7 +3,7 @@
 Axes: K points or cells of a case, Q query points.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -28,6 +28,7 @@ from linearno.meshes.reader.io import faults_of, is_array_file, open_mesh, read_
 from linearno.meshes.reader.mesh import Arrays, CaseFile, Mesh, mean_over
 from linearno.meshes.reader.patches import marks_of, names_in, patch_surface
 from linearno.meshes.reader.plane import to_space
+from linearno.meshes.reader.quantities import Functional, weights_of
 
 MAX_RELATIVE_DISTANCE = 1e-6  # of surface points from the surface, over the extent of the mesh
 TOLERABLE = ("degenerate", "duplicates")
@@ -48,6 +49,7 @@ class MeshRequest:
         tolerate: faults of the mesh that are not errors.
         plane: whether a mesh that is one cell thick, or a wedge, is reduced to its plane.
         position: how positions are transformed, for the inputs that are derived from them.
+        quantities: integral quantities by name.
     """
 
     location: str = "points"
@@ -59,6 +61,7 @@ class MeshRequest:
     tolerate: Sequence[str] = ()
     plane: bool = True
     position: Position | None = None
+    quantities: Mapping[str, Functional] = field(default_factory=dict)
 
 
 @dataclass
@@ -78,6 +81,7 @@ class MeshValues:
         patches: names of the patches of the boundary.
         topology: hash of the cells, which is the same for meshes that differ in coordinates only.
         time: time of the frame, if the file has several.
+        weights: weights (K,) of each integral quantity.
     """
 
     points: ndarray
@@ -92,6 +96,7 @@ class MeshValues:
     patches: list[str] = field(default_factory=list)
     topology: str = ""
     time: float | None = None
+    weights: Arrays = field(default_factory=dict)
 
 
 @dataclass
@@ -195,6 +200,8 @@ def read(file: CaseFile, request: MeshRequest) -> MeshValues:
     if request.mark_surface:
         surface = _surface(file, mesh, request.surface)
         values.surface = _on_surface(mesh, points, surface, request)
+    for name, functional in request.quantities.items():
+        values.weights[name] = weights_of(mesh, functional, request.location)
     return values
 
 
@@ -263,7 +270,7 @@ def annotate(
         array_files.write_annotated(file.path, out, suffix, arrays, units)
         return
     if lift := open_mesh(file, plane=plane).lift:
-        local = {name: values for name, values in arrays.items() if values.ndim}
+        local = {name: part for name, part in arrays.items() if not name.startswith(vtk_files.CASE_PREFIX)}
         arrays = arrays | to_space(lift, location, local)
     vtk_files.write_grid(read_blocks(file).grid, out, suffix, location, arrays, units)
 
