@@ -27,6 +27,8 @@ Axis = Literal["x", "y", "z"]
 Derived = Literal[
     *("distance", "unsigned_distance", "log_distance", "normals", "curvature"), *("local_coords", "fourier")
 ]
+VIEW_SCALES = 4  # half the width of the view around a small body, over the scale of positions
+Limits = tuple[float, float]
 POSITIONAL = ("local_coords", "fourier")  # derived from positions, without a surface
 Fault = Literal["degenerate", "duplicates"]
 EXAMPLE_CASES = 100  # default number of `linearno data generate cases`
@@ -206,8 +208,16 @@ class MeshFields(Config):
                     if channels != (field,) and field not in POSITIONAL
                 },
                 "masked_outputs": [channel for field in self.surface_targets for channel in fields[field]],
+                "plot_extent": self._view(),
             }
         )
+
+    def _view(self) -> tuple[Limits, ...] | None:
+        """View of a small body in a large domain, for figures."""
+        if self.position is None or "local_coords" not in self.derived or len(self.coords) != 2:
+            return None
+        center, size = self.position.center, VIEW_SCALES * self.position.scale
+        return tuple((center[k] - size, center[k] + size) for k in map(AXES.index, self.coords))
 
     @classmethod
     def of(cls, spec: FieldSpec) -> "MeshFields":

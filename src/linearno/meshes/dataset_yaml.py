@@ -34,7 +34,7 @@ COMMENTS: dict[tuple[str, ...], str] = {
     (
         "quantities",
     ): "Numbers computed from the targets, scored after training: {{lift: {{force: p, patch: walls, "
-    "direction: [0, 1]}}, outlet: {{average: p, patch: outlet}}, tip: {{probe: p, point: [1, 0]}}}}; factor multiplies.",
+    "direction: [0, 1]}}, outlet: {{average: p, patch: outlet}}, tip: {{probe: p, point: [1, 0]}}}}.",
     (
         "expressions",
     ): "Numbers of a case computed from its OpenFOAM dictionaries or other numbers; name them in globals. "

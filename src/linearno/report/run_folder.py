@@ -5,8 +5,8 @@ Axes: S samples, K cases, N points, X coordinates, C channels, T frames, P obser
 
 import csv
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,8 @@ class Run:
         errors: (S,) main metric of each test sample.
         frame_errors: (T,) mean relative L2 of each frame of a rollout.
         cases: best, median and worst sample.
+        names: names of the test samples, if they have names.
+        choice: content of choice.json, if the model was chosen among several.
     """
 
     name: str
@@ -109,6 +111,8 @@ class Run:
     errors: Float[ndarray, "S"] | None
     frame_errors: Float[ndarray, "T"] | None
     cases: Cases | None
+    names: tuple[str, ...] = ()
+    choice: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
@@ -145,6 +149,8 @@ def read_run(folder: Path, name: str) -> Run:
         errors=_read_errors(folder / "per_sample.csv", metric),
         frame_errors=_frame_errors(folder / "metrics.json", metrics),
         cases=_read_cases(folder / "figures" / "cases.npz", card),
+        names=_read_names(folder / "per_sample.csv"),
+        choice=_read_json_object(folder / "choice.json"),
     )
 
 
@@ -196,6 +202,14 @@ def _read_errors(path: Path, metric: str) -> Float[ndarray, "S"] | None:
             return np.array([float(row[metric]) for row in csv.DictReader(file)], dtype=float)
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{path}: expected the columns sample,{metric} with numbers; {REEVALUATE}") from None
+
+
+def _read_names(path: Path) -> tuple[str, ...]:
+    """Read the names of the samples in per_sample.csv, if it has them."""
+    if not path.exists():
+        return ()
+    with path.open(encoding="utf-8", newline="") as file:
+        return tuple(row["name"] for row in csv.DictReader(file) if row.get("name"))
 
 
 def _read_cases(path: Path, card: dict[str, Any]) -> Cases | None:

@@ -19,6 +19,8 @@ from linearno.viz.style import FONT, WIDTH, escape_mathtext
 
 # Perceptually uniform, and suitable for colour-blind readers.
 FIELD_COLORMAP, INPUT_COLORMAP, ERROR_COLORMAP = "viridis", "cividis", "magma"
+SIGNED_COLORMAP = "RdBu_r"
+MIN_SIGNED_SHARE = 0.1  # of the smaller of both signs, from which colours diverge at 0
 # Inches around and between panels, in 1-D, 2-D and 3-D.
 MARGINS_X = (0.75, 1.0, 0.1), (0.7, 0.3, 0.15), (0.1, 0.4, 0.4)  # left, between, right
 MARGINS_Y = (0.7, 0.85, 0.6), (0.7, 1.1, 1.3), (0.7, 1.2, 0.9)  # top, between, bottom
@@ -51,6 +53,7 @@ class Case:
         over_time: whether one of two coordinates is time, which has no common scale with space.
         view: bounds of the plot.
         predicted_coords: (N, X) predicted positions of points that move.
+        diverging: whether fields of both signs get colours that diverge at 0.
     """
 
     coords: Coords
@@ -65,6 +68,7 @@ class Case:
     over_time: bool = False
     view: View = None
     predicted_coords: Coords | None = None
+    diverging: bool = False
 
     def draw(self, axes: Any, values: Values, scale: Limits, colors: str, *, predicted: bool = False) -> None:
         """Draw a field at the points, or at their predicted positions."""
@@ -77,11 +81,14 @@ def case_figure(case: Case, *, title: str = "") -> Figure:
     """Input, truth, prediction and |error|; truth and prediction share one colour scale."""
     figure, panels = _create_panels(case.coords, 4, over_time=case.over_time, view=case.view)
     figure.suptitle(escape_mathtext(title), fontsize=FONT + 1)
-    shared = color_limits(case.truth, case.prediction)
+    shared, colormap = color_limits(case.truth, case.prediction), FIELD_COLORMAP
+    if case.diverging and _is_signed(shared):
+        largest = max(map(abs, shared))
+        shared, colormap = (-largest, largest), SIGNED_COLORMAP
     error = np.abs(case.prediction - case.truth)
     for axes, name, values, scale, colors in (
-        (panels[1], "truth", case.truth, shared, FIELD_COLORMAP),
-        (panels[2], "prediction", case.prediction, shared, FIELD_COLORMAP),
+        (panels[1], "truth", case.truth, shared, colormap),
+        (panels[2], "prediction", case.prediction, shared, colormap),
         (panels[3], "absolute error", error, (0.0, color_limits(error)[1]), ERROR_COLORMAP),
     ):
         case.draw(axes, values, scale, colors, predicted=name == "prediction")
@@ -90,6 +97,12 @@ def case_figure(case: Case, *, title: str = "") -> Figure:
     _label_axes(panels, case.axis_labels)
     apply_view(panels, case.view)
     return figure
+
+
+def _is_signed(scale: Limits) -> bool:
+    """Whether values of both signs are of similar size."""
+    low, high = scale
+    return low < 0 < high and min(-low, high) > MIN_SIGNED_SHARE * max(-low, high)
 
 
 def strip_figure(case: Case) -> Figure:
