@@ -401,5 +401,7 @@ class TestQuantities:
         assert value == pytest.approx(1 + 2 * 1 + 3 * 0.5)
 
     def test_a_missing_patch_is_named(self, tmp_path):
-        with pytest.raises(UserError, match=r"has no patch 'hull'; its patches are inlet, outlet, walls"):
-            self.weights(tmp_path, kind="average", patch="hull")
+        path = write_foam_output(tmp_path / "VTK", "a")
+        quantities = {"q": {"average": "p", "patch": "hull"}}
+        with pytest.raises(UserError, match=r"quantities\.q: no patch 'hull'; its patches are inlet, outlet"):
+            case_of(path, targets=["p"], quantities=quantities)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -159,9 +160,12 @@ class MeshModel:
         return arrays
 
     def quantities(self, prediction: MeshPrediction) -> dict[str, float]:
-        """Integral quantities of the predicted fields."""
+        """Integral quantities of the predicted fields; NaN if a patch is missing."""
         found = {}
         for name, quantity in self.fields.quantities.items():
+            if name not in prediction.case.weights:
+                found[name] = nan
+                continue
             values = prediction.values[:, self.bundle.spec.outputs.index(quantity.channel)]
             found[name] = float(quantity.factor * (prediction.case.weights[name] @ values))
         return found

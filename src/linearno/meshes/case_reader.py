@@ -80,6 +80,8 @@ class CaseReader:
         found = tuple(name for name in config.targets if truth or name in values.fields)
         with _errors_of(file):
             self._require_axes_and_units(values)
+            if truth:
+                self._require_patches(values)
             inputs = [*self._inputs(values), *self._numbers(file, values, count)]
             targets = [
                 self._target(values, name)
@@ -170,6 +172,12 @@ class CaseReader:
                 raise UserError(
                     f"{name} is in {units[name]}, expected {unit}; convert it, or correct its unit"
                 )
+
+    def _require_patches(self, values: MeshValues) -> None:
+        for name, quantity in self.config.quantities.items():
+            if name not in values.weights:
+                there = ", ".join(values.patches) or "none"
+                raise UserError(f"quantities.{name}: no patch {quantity.patch!r}; its patches are {there}")
 
     def _inputs(self, values: MeshValues) -> Iterator[ndarray]:
         """Fields and derived inputs, in the order of `MeshFields.spec`."""

@@ -81,7 +81,7 @@ class MeshValues:
         patches: names of the patches of the boundary.
         topology: hash of the cells, which is the same for meshes that differ in coordinates only.
         time: time of the frame, if the file has several.
-        weights: weights (K,) of each integral quantity.
+        weights: weights (K,) of each integral quantity whose patches are there.
     """
 
     points: ndarray
@@ -201,6 +201,8 @@ def read(file: CaseFile, request: MeshRequest) -> MeshValues:
         surface = _surface(file, mesh, request.surface)
         values.surface = _on_surface(mesh, points, surface, request)
     for name, functional in request.quantities.items():
+        if functional.patch and not names_in(functional.patch, mesh):
+            continue  # a missing patch
         values.weights[name] = weights_of(mesh, functional, request.location)
     return values
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy import ndarray
 
-from linearno.core.errors import UserError
 from linearno.meshes.reader.mesh import Mesh
 from linearno.meshes.reader.patches import names_in, patch_surface
 
@@ -40,9 +39,6 @@ def weights_of(mesh: Mesh, functional: Functional, location: str) -> ndarray:
     if functional.kind == "probe":
         return _probe_weights(mesh, functional.point, location)
     names = names_in(functional.patch, mesh)
-    if not names:
-        there = ", ".join(mesh.patches) or "none"
-        raise UserError(f"has no patch {functional.patch!r}; its patches are {there}")
     weights = _patch_weights(mesh, names, functional.direction if functional.kind == "force" else None)
     return weights if location == "points" else _to_cells(mesh, weights)
 
