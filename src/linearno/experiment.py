@@ -17,6 +17,7 @@ from linearno.example_predictions import write_examples
 from linearno.inference.bundle import Bundle
 from linearno.initialization import open_splits, untrained
 from linearno.meshes import CasesConfig
+from linearno.meshes.cases import CaseSplits
 from linearno.metrics.cost import count_flops
 from linearno.nn.protocol import SelfFitting, state_size
 from linearno.ops import backend
@@ -96,18 +97,19 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
         "protocol": CLOSED_FORM if isinstance(bundle.model, SelfFitting) else _protocol(config.training),
     }
     if isinstance(config.data, CasesConfig):
-        if splits.quantities and config.data.quantities:
+        if isinstance(splits, CaseSplits) and config.data.quantities:
             results["quantities"] = quantity_errors(config.data, splits, predictions, folder)
         results["nearest_case"] = errors_by_field(predict_nearest(splits.train, test), splits)
     if parallel.is_main_process():
-        write_results(folder, results, errors, splits.test_names)
+        names = splits.test_names if isinstance(splits, CaseSplits) else ()
+        write_results(folder, results, errors, names)
         examples = folder / "figures" / "cases.npz"
         write_examples(examples, bundle, test, predictions, errors[main_metric], batch)
     return results
 
 
 def quantity_errors(
-    data: CasesConfig, splits: Splits, predictions: Tensor, folder: Path
+    data: CasesConfig, splits: CaseSplits, predictions: Tensor, folder: Path
 ) -> dict[str, dict[str, float]]:
     """Errors of the integral quantities of the test cases; their values are written to quantities.csv."""
     test, rows, values = splits.test, [], []

@@ -17,6 +17,7 @@ from linearno.inference.bundle import Bundle, load
 from linearno.inference.bundle_files import require_rebuildable
 from linearno.inference.training_ranges import TrainingRanges
 from linearno.meshes import CasesConfig
+from linearno.meshes.cases import CaseSplits
 from linearno.models import build_model
 from linearno.nn.protocol import SelfFitting, model_name
 from linearno.run_config import RunConfig
@@ -58,7 +59,8 @@ def untrained(config: RunConfig, splits: Splits) -> tuple[Bundle, TrainingSetup]
     if isinstance(config.data, CasesConfig):
         fields = config.data.mesh_fields
         parameters = [channel for name in fields.globals for channel in fields.channels(name)]
-        ranges = TrainingRanges.of(splits.train, parameters, splits.patches)
+        patches = splits.patches if isinstance(splits, CaseSplits) else ()
+        ranges = TrainingRanges.of(splits.train, parameters, patches)
         bundle = replace(bundle, mesh_fields=fields, ranges=ranges)
     return bundle, setup
 

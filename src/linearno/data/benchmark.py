@@ -62,19 +62,11 @@ class Splits(NamedTuple):
         test: test samples.
         source: origin of the data, stored with every result; starts with "generated" for a set with a card,
             whose hashes are verified.
-        train_names: names of the training samples, if they have names.
-        test_names: names of the test samples, if they have names.
-        patches: patches of the boundary that all training samples have.
-        quantities: integral quantities of each test sample: weights (N,) of its points, by name.
     """
 
     train: FieldData
     test: FieldData
     source: str
-    train_names: tuple[str, ...] = ()
-    test_names: tuple[str, ...] = ()
-    patches: tuple[str, ...] = ()
-    quantities: tuple[Mapping[str, Tensor], ...] = ()
 
 
 @runtime_checkable

@@ -1,12 +1,13 @@
 """Data set of a folder of simulation files, described by a `dataset.yaml`."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from linearno.core.errors import UserError
 from linearno.data.benchmark import Splits
@@ -22,6 +23,20 @@ from linearno.meshes.tables import Table, read_table
 SAME_POINTS = 1e-6  # largest difference between coordinates, over the extent of the mesh
 
 log = logging.getLogger(__name__)
+
+
+class CaseSplits(Splits):
+    """Splits of a user's own cases, with facts that arrays do not hold.
+
+    Attributes:
+        test_names: names of the test cases.
+        patches: patches of the boundary that all training cases have.
+        quantities: integral quantities of each test case: weights (K,) of its points, by name.
+    """
+
+    test_names: tuple[str, ...] = ()
+    patches: tuple[str, ...] = ()
+    quantities: tuple[Mapping[str, Tensor], ...] = ()
 
 
 def read_cases(config: CasesConfig, files: Sequence[CaseFile]) -> tuple[list[Case], list[UnreadableCase]]:
@@ -59,16 +74,19 @@ def open_cases(config: CasesConfig) -> Splits:
     source = f"{len(cases)} cases in {config.root}"
     parts = [[case for case in cases if (case.file.name in in_test) == tested] for tested in (False, True)]
     points = points_in_common(cases)
-    return Splits(
+    splits = CaseSplits(
         _join(config, parts[0], "train", points),
         _join(config, parts[1], "test", points),
         f"{source}, without {len(bad)} that were skipped" if bad else source,
-        *(tuple(case.file.name for case in part) for part in parts),
-        tuple(name for name in cases[0].patches if all(name in case.patches for case in parts[0])),
-        tuple(
-            {name: torch.from_numpy(weights) for name, weights in case.weights.items()} for case in parts[1]
-        ),
     )
+    splits.test_names = tuple(case.file.name for case in parts[1])
+    splits.patches = tuple(
+        name for name in cases[0].patches if all(name in case.patches for case in parts[0])
+    )
+    splits.quantities = tuple(
+        {name: torch.from_numpy(weights) for name, weights in case.weights.items()} for case in parts[1]
+    )
+    return splits
 
 
 def points_in_common(cases: Sequence[Case]) -> Literal["same", "corresponding"] | None:
