@@ -106,6 +106,12 @@ def init(
         text = dataset_text(config, summary)
         assert CasesConfig.make(yaml.safe_load(text)) == config
         print_summary(summary, config)
+        if not config.globals and not config.inputs and summary.share_meshes:
+            typer.echo(
+                "note: the cases have the same mesh and no parameter that differs; give a table with "
+                "--parameters, or expressions in the dataset.yaml",
+                err=True,
+            )
         write_text(out, text)
         console.print(f"written: {escape(str(out))}   next: linearno train {escape(str(out))}")
 

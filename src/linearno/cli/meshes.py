@@ -16,6 +16,7 @@ from linearno.inference.on_meshes import MeshModel, MeshPrediction, output_suffi
 from linearno.meshes.discover import case_file, find_cases, is_simulation
 from linearno.meshes.reader.io import SUFFIXES
 from linearno.meshes.reader.mesh import CaseFile
+from linearno.meshes.reader.vtk_files import CASE_PREFIX
 from linearno.meshes.reader_process import Reader
 
 SUMMARY = "summary.csv"
@@ -82,7 +83,8 @@ def predict_meshes(
             prediction = model.predict(reader, files[0], given)
             model.report(prediction.case, strict=strict)
             model.write(reader, prediction, outs[0])
-        names, points = ", ".join(model.arrays(prediction)), len(prediction.values)
+        fields = [name for name in model.arrays(prediction) if not name.startswith(CASE_PREFIX)]
+        names, points = ", ".join(fields), len(prediction.values)
         errors = "".join(f"; {name} relative L2 {error:.4g}" for name, error in prediction.errors.items())
         novelty = "" if prediction.novelty is None else f"; novelty {prediction.novelty:.3g}"
         errors += "".join(f"; {name} {value:.5g}" for name, value in model.quantities(prediction).items())

@@ -105,12 +105,12 @@ class MeshModel:
         case = self.read(reader, file, given)
         sample, began = case.sample(), time.perf_counter()
         inputs = None if sample.inputs is None else sample.inputs[None]
-        values, std = self._mean_and_std(inputs, sample.coords[None])
+        mean, std = self._mean_and_std(inputs, sample.coords[None])
         seconds = time.perf_counter() - began
         widths = None
-        if (intervals := self.bundle.intervals) is not None:
-            widths = intervals.half_widths(std, values)[0].numpy()
-        values = values[0].numpy()
+        if (intervals := self.bundle.intervals) is not None and (std is not None or intervals.deviations):
+            widths = intervals.half_widths(std, mean)[0].numpy()
+        values = mean[0].numpy()
         if case.surface is not None:
             for name in self.fields.surface_targets:
                 for channel in self._channels(name):

@@ -148,7 +148,7 @@ class CaseReader:
     def _in_space(self, numbers: Sequence[float]) -> tuple[float, ...]:
         if len(numbers) == len(AXES) or not numbers:
             return tuple(numbers)
-        given = dict(zip(self.config.coords, numbers, strict=True))
+        given: dict[str, float] = dict(zip(self.config.coords, numbers, strict=True))
         return tuple(given.get(axis, 0.0) for axis in AXES)
 
     def _axes(self) -> list[int]:

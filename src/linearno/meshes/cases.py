@@ -94,9 +94,8 @@ def points_in_common(cases: Sequence[Case]) -> Literal["same", "corresponding"] 
     first = cases[0]
     if not first.topology or any(case.topology != first.topology for case in cases):
         return None
-    if any((case.surface is None) != (first.surface is None) for case in cases):
-        return None
-    if first.surface is not None and any(not np.array_equal(case.surface, first.surface) for case in cases):
+    marks = [np.zeros(0) if case.surface is None else case.surface for case in cases]
+    if any(not np.array_equal(one, marks[0]) for one in marks):
         return None
     near = SAME_POINTS * np.ptp(first.coords, axis=0).max()
     same = all(np.allclose(case.coords, first.coords, rtol=0, atol=near) for case in cases)

@@ -25,7 +25,7 @@ from linearno.meshes.simulations import ALL_FILES
 
 Axis = Literal["x", "y", "z"]
 Derived = Literal[
-    *("distance", "unsigned_distance", "log_distance", "normals", "curvature"), *("local_coords", "fourier")
+    "distance", "unsigned_distance", "log_distance", "normals", "curvature", "local_coords", "fourier"
 ]
 VIEW_SCALES = 4  # half the width of the view around a small body, over the scale of positions
 Limits = tuple[float, float]

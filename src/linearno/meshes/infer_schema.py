@@ -12,7 +12,7 @@ from numpy import ndarray
 from linearno.core.errors import UserError, did_you_mean
 from linearno.meshes.config import POSITIONAL, CasesConfig
 from linearno.meshes.discover import Share
-from linearno.meshes.expressions import dictionary_path, foam_entry
+from linearno.meshes.expressions import dictionary_path, foam_entry, read_dictionary
 from linearno.meshes.reader import commands
 from linearno.meshes.reader.commands import TOLERABLE, FieldSummary, MeshSummary
 from linearno.meshes.reader.geometry import AXES
@@ -21,13 +21,16 @@ from linearno.meshes.reader_process import Reader, UnreadableCase, read_in_paral
 from linearno.meshes.tables import Table
 
 BOOKKEEPING = re.compile(  # names of fields that programs add to files
-    "vtkOriginal|vtkGhost|vtkValid|GlobalNode|GlobalElement|ObjectId|PedigreeIds|TimeValue|TIME$|CYCLE$|Normals"
+    "vtkOriginal|vtkGhost|vtkValid|GlobalNode|GlobalElement|ObjectId|PedigreeIds|TimeValue|TIME$|CYCLE$|Normals|ERROR$"
     "|TCoords|Texture"
 )
 INPUT_NAMES = re.compile(  # of quantities known before a simulation
     "permeab|conduct|coeff|kappa|modulus|thick|material|poros|young|poisson|distance|sdf|normal|curvature|area"
     "|boundary|mask|marker|source|load|initial|inlet"
 )
+DICTIONARIES = ("0/U", "0/p", "0/T", "constant/transportProperties")  # searched for parameters
+ENTRY = re.compile(r"^internalField$|\.value$|^nu$|^DT$|\.nu$")
+MAX_EXPRESSIONS = 6
 BODY_PATCHES = re.compile(  # names of patches that are walls of a body
     "wall|body|airfoil|aerofoil|wing|car|hull|cylinder|blade|obstacle|sphere|plate|bike|ship|vehicle|building|foil"
 )
@@ -117,6 +120,11 @@ class FolderSummary:
         return f"{len(names)} of {len(self.files)} cases: {', '.join(names[:MAX_LISTED])}{more}"
 
     @property
+    def share_meshes(self) -> bool:
+        """Whether all meshes are of the same size and extent."""
+        return len({(mesh.points, mesh.cells, mesh.extent, *mesh.center) for mesh in self.meshes}) == 1
+
+    @property
     def thin(self) -> str | None:
         """How the meshes were reduced to their plane, if all were."""
         found = [mesh.thin for mesh in self.meshes if mesh.thin]
@@ -201,7 +209,7 @@ def infer_schema(summary: FolderSummary, options: InitOptions) -> dict[str, Any]
     if numbers is None:
         constant = [field.name for field in usable if _is_number(field)]
         numbers = tuple(dict.fromkeys(name for name in constant if name not in (*targets, *inputs)))
-    expressions = {} if numbers or options.globals is not None else inflow_expressions(summary.files)
+    expressions = {} if numbers or options.globals is not None else differing_entries(summary.files)
     return {
         "location": location,
         "coords": summary.axes,
@@ -224,21 +232,47 @@ def infer_schema(summary: FolderSummary, options: InitOptions) -> dict[str, Any]
     }
 
 
-def inflow_expressions(files: Sequence[CaseFile]) -> dict[str, str]:
-    """Expressions for the components of the initial velocity of OpenFOAM cases that differ between them."""
-    if not all(dictionary_path(file, "0/U") for file in files):
-        return {}
+def differing_entries(files: Sequence[CaseFile]) -> dict[str, str]:
+    """Expressions for numbers in OpenFOAM dictionaries that differ between the cases.
+
+    Velocities come first; an entry that differs in the same way as an earlier one is left out.
+    """
+    found: dict[str, str] = {}
+    columns: list[list[float]] = []
+    for dictionary in DICTIONARIES:
+        paths = [dictionary_path(file, dictionary) for file in files]
+        if not all(paths):
+            continue
+        entries = [read_dictionary(path, path.stat().st_mtime_ns) for path in paths if path]
+        for entry in (name for name in entries[0] if all(name in other for other in entries)):
+            if ENTRY.search(entry) and len({other[entry] for other in entries}) > 1:
+                for name, text, column in _numbers_of(files, dictionary, entry):
+                    if not any(np.allclose(column, other) for other in columns):
+                        columns.append(column)
+                        found[name] = text
+    return dict(list(found.items())[:MAX_EXPRESSIONS])
+
+
+def _numbers_of(
+    files: Sequence[CaseFile], dictionary: str, entry: str
+) -> Iterator[tuple[str, str, list[float]]]:
+    """Name, expression and values of the numbers of an entry that differ between the cases."""
     try:
-        vectors = [foam_entry(file, "0/U", "internalField") for file in files]
+        values = [np.atleast_1d(foam_entry(file, dictionary, entry)) for file in files]
     except UserError:
-        return {}
-    if not all(isinstance(vector, list) and len(vector) == 3 for vector in vectors):
-        return {}
-    return {
-        f"inflow_{axis}": f'foam("0/U", "internalField")[{k}]'
-        for k, axis in enumerate(AXES)
-        if len({vector[k] for vector in vectors}) > 1
-    }
+        return
+    if len({len(value) for value in values}) > 1 or len(values[0]) > len(AXES):
+        return
+    place = entry.removesuffix(".value").rpartition(".")[2].replace("internalField", "inflow")
+    for k, column in enumerate(np.array(values).T.tolist()):
+        if len(set(column)) > 1:
+            field = dictionary.rpartition("/")[2]
+            name = place if field in ("U", "transportProperties") else f"{field}_{place}"
+            text = f'foam("{dictionary}", "{entry}")'
+            if len(values[0]) == 1:
+                yield name, text, column
+            else:
+                yield f"{name}_{AXES[k]}", f"{text}[{k}]", column
 
 
 def _is_usable(field: FieldSummary, cases: int) -> bool:

@@ -38,17 +38,17 @@ def cases_run(data: CasesConfig, model: str = "linearno", splits: Splits | None 
     if model != "linearno":
         return _other_run(data, model, cases, points)
     sizes = MODEL_BY_TOTAL_POINTS.items()
-    model = next((settings for limit, settings in sizes if cases * points <= limit), LARGEST_MODEL)
+    settings = next((settings for limit, settings in sizes if cases * points <= limit), LARGEST_MODEL)
     batch = max(1, min(MAX_BATCH, TARGET_BATCH_POINTS // points, cases // 8))
     return RunConfig(
         recipe="cases/linearno",
         data=data,
-        model=MODELS["linearno"].config.make({"name": "linearno", **model}),
+        model=MODELS["linearno"].config.make({"name": "linearno", **settings}),
         training=TrainingConfig(
             epochs=max(MIN_EPOCHS, min(MAX_EPOCHS, round(TARGET_STEPS * batch / cases))),
             batch=batch,
             points=MAX_MESH_POINTS if points > MAX_MESH_POINTS else None,
-            lr=2e-3 if model["width"] <= 64 else 1e-3,
+            lr=2e-3 if settings["width"] <= 64 else 1e-3,
             weight_decay=1e-5,
             loss=LossConfig(scaled=True),
         ),
