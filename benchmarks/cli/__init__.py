@@ -32,6 +32,7 @@ VERBS = {
     },
     "Records": {
         "results": Verb("cli.results:results", "List the records, or write the tables of the docs"),
+        "block-diagrams": Verb("block_diagrams:block_diagrams", "Draw the blocks of the models"),
         "gpu-records": Verb("gpu_records:gpu_records", "Measure records that need a GPU"),
     },
 }

@@ -11,13 +11,14 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from linearno.cli.shared import console, progress_bar, user_errors
+from linearno.cli.shared import ImportOption, console, progress_bar, user_errors
 from linearno.core.device import available_cores
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark, compress
 from linearno.data.availability import describe_available, how_to_generate
 from linearno.data.generation.card import CARD, Card, array_name, open_array, read_card
 from linearno.data.generation.plan import Plan, read_progress
+from linearno.models import import_definitions
 
 MAX_LISTED_SAMPLES = 5
 
@@ -58,14 +59,16 @@ Device = Annotated[
 
 
 @app.command("list")
-def list_() -> None:
+def list_(imports: ImportOption = None) -> None:
     """List the benchmarks, the data that are present, and how to get missing data.
 
     Example:
 
       linearno data list
+      linearno data list --import my_benchmark.py
     """
     with user_errors():
+        import_definitions(imports or [])
         heads = ("description", "folder", "present", "how to get it")
         columns = (Column(head, overflow="fold") for head in heads)  # file names are not cut
         table = Table(Column("name", no_wrap=True), *columns, box=None, pad_edge=False)
@@ -122,6 +125,7 @@ def generate(
     device: Device = "auto",
     scheme: Scheme = None,
     full: Full = False,
+    imports: ImportOption = None,
 ) -> None:
     """Generate the data of a benchmark with its solver.
 
@@ -141,6 +145,7 @@ def generate(
       linearno data generate darcy --train 100 --test 20 --out data/darcy-small
     """
     with user_errors():
+        import_definitions(imports or [])
         benchmark = DATASETS[name]
         defaults = benchmark.config.make({})
         requested = {split: n for split, n in (("train", train), ("test", test), ("val", val)) if n}
@@ -221,7 +226,7 @@ def _redrawn_samples(root: Path, card: Card) -> str:
 
 
 @app.command()
-def verify(name: Name, root: Root = None) -> None:
+def verify(name: Name, root: Root = None, imports: ImportOption = None) -> None:
     """Check that the files of a benchmark are complete, have the right shapes, are finite and unchanged.
 
     Example:
@@ -229,6 +234,7 @@ def verify(name: Name, root: Root = None) -> None:
       linearno data verify darcy --root data/darcy-small
     """
     with user_errors():
+        import_definitions(imports or [])
         benchmark = DATASETS[name]
         folder = root or benchmark.config.make({}).root
         problems = benchmark.verify(folder)
@@ -246,6 +252,7 @@ def pack(
         Path | None, typer.Option("--out", "-o", help="file to write; NAME.pack by default")
     ] = None,
     root: Root = None,
+    imports: ImportOption = None,
 ) -> None:
     """Compress a generated set into one file, to copy it to another machine.
 
@@ -258,6 +265,7 @@ def pack(
       linearno data unpack darcy.pack             # on the other machine
     """
     with user_errors():
+        import_definitions(imports or [])
         benchmark = DATASETS[name]
         folder, path = root or benchmark.config.make({}).root, out or Path(f"{name}.pack")
         errors = compress.pack(

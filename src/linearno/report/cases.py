@@ -1,12 +1,10 @@
 """Figures of the best, median and worst case of a run: fields, rollouts, field reconstructions."""
 
 import re
-from dataclasses import replace
 
 from linearno.data import metric_title
 from linearno.report.formatting import capitalise, number
 from linearno.report.html import Markup, join, tag
-from linearno.report.own_cases import is_of_cases
 from linearno.report.plots import image, picture
 from linearno.report.run_folder import Cases, Run
 from linearno.report.summary import evaluated_on, split
@@ -158,7 +156,7 @@ def _case_picture(run: Run, found: Cases, index: int, channel: int) -> Markup:
     if found.observed is not None:
         shared = "Observations, truth and prediction share one colour scale; the error has its own."
     return picture(
-        case_figure(replace(field_case(found, index, channel), diverging=is_of_cases(run)), title=case_title),
+        case_figure(field_case(found, index, channel), title=case_title),
         alt=f"{case_title} of {run.name}: input {_input_name(found)}; {name} as truth, prediction and "
         "absolute error",
         caption=f"{case_title}, {_error_text(run, found, index)}. {shared}",

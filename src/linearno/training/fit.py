@@ -94,7 +94,7 @@ class _Run:
             cut_history(self.history, state.epoch)
         self.lowest_loss = min((record.loss for record in read_history(self.history)), default=inf)
         if config.precision == "tf32" and state.device.type == "cpu":
-            log.warning("tf32 was asked for; a CPU has none and computes in fp32")
+            log.warning("tf32 is not available on a CPU, which computes in fp32")
         if (samples := config.batch * config.accumulate) < grid.replicas:
             log.warning("%d samples a step for %d processes: some have nothing to do", samples, grid.replicas)
         if grid.shards > 1:
