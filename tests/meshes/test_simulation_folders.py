@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from linearno.core.errors import UserError
+from linearno.meshes.cases import open_cases
 from linearno.meshes.config import CasesConfig
 from linearno.meshes.discover import case_file, find_cases, split_cases
 from linearno.meshes.expressions import evaluate
@@ -16,6 +17,7 @@ from linearno.meshes.reader.commands import MeshRequest
 from linearno.meshes.reader.mesh import CaseFile
 from linearno.meshes.reader.quantities import Functional
 from linearno.meshes.tables import Table, read_table
+from linearno.training.setup import split_validation
 from tests.meshes.foam_examples import slab, write_foam_case, write_foam_output
 from tests.meshes.mesh_examples import READER, box, case_of, plane
 
@@ -97,6 +99,11 @@ class TestOpenFoam:
         last = values_of(cases[1], fields=["p"]).fields["p"]
         np.testing.assert_allclose(4 * first, last, rtol=1e-3, atol=1e-2)
         assert CasesConfig.make(config).globals == ("time",)
+        splits = open_cases(CasesConfig.make(config | {"root": tmp_path, "frames": "all", "test": ["d"]}))
+        assert splits.train.groups == (0, 0, 1, 1, 2, 2)
+        kept, held = split_validation(splits.train, 1, 0)
+        assert (len(kept), len(held)) == (4, 2)
+        assert held.inputs[:, 0, 0].tolist() == [50, 100]
 
     def test_parameters_come_from_its_dictionaries(self, tmp_path):
         case = case_file(write_foam_case(tmp_path / "a", angle=30.0, speed=10.0))

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -74,8 +75,11 @@ def open_cases(config: CasesConfig) -> Splits:
     source = f"{len(cases)} cases in {config.root}"
     parts = [[case for case in cases if (case.file.name in in_test) == tested] for tested in (False, True)]
     points = points_in_common(cases)
+    simulations = [case.file.simulation for case in parts[0]]
+    groups = tuple(sorted(set(simulations)).index(name) for name in simulations)
+    train_data = _join(config, parts[0], "train", points)
     splits = CaseSplits(
-        _join(config, parts[0], "train", points),
+        replace(train_data, groups=groups if len(set(groups)) < len(groups) else ()),
         _join(config, parts[1], "test", points),
         f"{source}, without {len(bad)} that were skipped" if bad else source,
     )

@@ -37,6 +37,7 @@ BODY_PATCHES = re.compile(  # names of patches that are walls of a body
 MASK_NAMES = re.compile("surface|wall|body|boundary|airfoil|wing|car")  # of masks of the surface
 MAX_COMPONENTS = 9
 MAX_LISTED = 5
+TIME = "time"  # parameter of the frames of a simulation
 FAR_FIELD = 10  # extent of a mesh over the size of its body, from which positions are transformed
 LINEAR_SHARE = 0.2  # of the size of the body, below which positions are not compressed
 NEGLIGIBLE = 1e-6  # component of a vector across the plane of a mesh, over the largest one
@@ -66,7 +67,7 @@ class FolderSummary:
         for file, mesh in zip(self.files, self.meshes, strict=True):
             numbers = dict(self.table.of(file))
             if file.frame is not None and mesh.times:
-                numbers.setdefault("time", mesh.times[file.frame])
+                numbers.setdefault(TIME, mesh.times[file.frame])
             for name, value in numbers.items():
                 units = {self.table.units[name]} if name in self.table.units else set()
                 found.append(FieldSummary(name, "table", 1, [value], [value], units=units))
@@ -209,7 +210,8 @@ def infer_schema(summary: FolderSummary, options: InitOptions) -> dict[str, Any]
     if numbers is None:
         constant = [field.name for field in usable if _is_number(field)]
         numbers = tuple(dict.fromkeys(name for name in constant if name not in (*targets, *inputs)))
-    expressions = {} if numbers or options.globals is not None else differing_entries(summary.files)
+    told = options.globals is not None or any(name != TIME for name in numbers)
+    expressions = {} if told else differing_entries(summary.files)
     return {
         "location": location,
         "coords": summary.axes,

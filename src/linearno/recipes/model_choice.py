@@ -106,11 +106,14 @@ def try_classical(data: CasesConfig, splits: Splits, seed: int) -> Candidate:
 def cross_validated(data: CasesConfig, splits: Splits, seed: int) -> Intervals | None:
     """Prediction intervals of POD-GP, from its errors on each training case when that was left out."""
     config, folds = cases_run(data, CLASSICAL, splits), min(FOLDS, len(splits.train))
-    order = torch.randperm(len(splits.train), generator=torch_generator(seed))
+    groups = torch.tensor(splits.train.groups or range(len(splits.train)))
+    order = torch.randperm(int(groups.max()) + 1, generator=torch_generator(seed))
     errors, deviations = [], []
     for fold in range(folds):
-        held = order[fold::folds]
-        rest = order[~torch.isin(order, held)]
+        out = torch.isin(groups, order[fold::folds])
+        held, rest = out.nonzero()[:, 0], (~out).nonzero()[:, 0]
+        if not len(held) or not len(rest):
+            continue
         try:
             bundle, setup = untrained(config, splits._replace(train=splits.train.subset(rest)))
             with tempfile.TemporaryDirectory() as scratch:
