@@ -18,6 +18,7 @@ from scipy.stats import qmc
 from benchmarks.cli.shared import OutOption, keep_record
 from linearno.cli.shared import console, progress_bar, user_errors
 from linearno.cli.train import choose_and_train
+from linearno.core.atomic_io import read_json
 from linearno.core.errors import UserError
 from linearno.data import FieldData, Splits
 from linearno.inference.intervals import coverage
@@ -25,7 +26,7 @@ from linearno.initialization import open_splits, untrained
 from linearno.meshes import CasesConfig
 from linearno.meshes.config import read_dataset
 from linearno.recipes.cases import cases_run
-from linearno.recipes.model_choice import CLASSICAL, cross_validated, field_errors
+from linearno.recipes.model_choice import CHOICE, CLASSICAL, cross_validated, field_errors
 from linearno.reproduce.records import new_record
 
 EXAMPLE = Path("/usr/share/doc/openfoam-examples/examples/incompressible/simpleFoam/airFoil2D")
@@ -101,9 +102,10 @@ def own_openfoam(
             max(errors.values()),
             "relative L2",
             against={"nearest case": max(metrics["nearest_case"].values())},
-            recipe=folder.name,
+            recipe=f"cases/{read_json(folder / CHOICE, how='train again')['chosen']}",
+            epochs=1,
             seed=0,
-            data=metrics["data"],
+            data=f"{CASES} cases of airFoil2D",
             device_minutes=metrics["seconds"]["train"] / 60,
             details={
                 "errors": errors,
