@@ -31,9 +31,9 @@ class Intervals(Config):
     def half_widths(self, std: Tensor | None, values: Tensor) -> Tensor:
         """Half the width of the intervals, shaped as the predicted values (…, C)."""
         factors = values.new_tensor(self.factors)
-        fixed = std is None or self.deviations
-        scale = values.new_tensor(self.deviations).expand_as(values) if fixed else std
-        return factors * scale
+        if std is None or self.deviations:
+            return factors * values.new_tensor(self.deviations).expand_as(values)
+        return factors * std
 
 
 def calibrate(
