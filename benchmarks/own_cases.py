@@ -28,6 +28,7 @@ from linearno.meshes.config import read_dataset
 from linearno.recipes.cases import cases_run
 from linearno.recipes.model_choice import CHOICE, CLASSICAL, cross_validated, field_errors
 from linearno.reproduce.records import new_record
+from linearno.run_folder import open_run
 
 EXAMPLE = Path("/usr/share/doc/openfoam-examples/examples/incompressible/simpleFoam/airFoil2D")
 SETTINGS = Path("/usr/share/openfoam")  # of Debian's package
@@ -120,6 +121,35 @@ def own_openfoam(
             },
         )
         console.print(f"{errors}; {seconds:.1f} s, of which this process computed {busy:.1f} s")
+        keep_record(record, out)
+
+
+def own_network(
+    run: Annotated[Path, typer.Argument(help="run folder of a network that was trained on the 36 cases")],
+    out: OutOption = None,
+) -> None:
+    """Record the test errors of LinearNO alone, trained with `linearno train dataset.yaml --set …`."""
+    with user_errors():
+        config, metrics = open_run(run), read_json(run / "metrics.json", how="train again")
+        errors = {name: field["mean"] for name, field in metrics["relative_l2_by_field"].items()}
+        record = new_record(
+            "own/openfoam/airfoil2d-linearno",
+            max(errors.values()),
+            "relative L2",
+            against={"nearest case": max(metrics["nearest_case"].values())},
+            recipe=config.recipe,
+            epochs=config.training.epochs,
+            seed=config.seed,
+            data=f"{CASES} cases of airFoil2D",
+            device_minutes=metrics["seconds"]["train"] / 60,
+            details={
+                "errors": errors,
+                "device": metrics["device"],
+                "model": config.model.model_dump(mode="json"),
+                "training": config.training.model_dump(mode="json"),
+            },
+        )
+        console.print(f"{errors}")
         keep_record(record, out)
 
 

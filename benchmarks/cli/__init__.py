@@ -19,6 +19,7 @@ VERBS = {
         "precision": Verb("precision:precision", "Compare the errors of two precisions"),
         "forging-errors": Verb("forging_errors:forging_errors", "Split the error on Plasticity"),
         "own-openfoam": Verb("own_cases:own_openfoam", "Train on OpenFOAM cases as they were written"),
+        "own-network": Verb("own_cases:own_network", "Record a network on these cases"),
         "own-coverage": Verb("own_cases:own_coverage", "Measure the coverage of prediction intervals"),
     },
     "Solvers": {

@@ -71,8 +71,9 @@ def train(
     imports: ImportOption = None,
     track: Annotated[Path | None, typer.Option(help="TensorBoard folder for the training curves")] = None,
     minutes: Annotated[
-        float, typer.Option(min=0.01, help="time for the network, if the model for a dataset.yaml is chosen")
-    ] = DEFAULT_MINUTES,
+        float | None,
+        typer.Option(min=0.01, help="time for the network where the model is chosen for a dataset.yaml; 15"),
+    ] = None,
 ) -> None:
     """Train a recipe, evaluate it once on the test split, and write a run folder.
 
@@ -99,8 +100,14 @@ def train(
         tracked = track if parallel.is_main_process() else None
         data = cases_to_choose_for(recipe, set_ or [], more_epochs, init_from)
         if data is not None and parallel.size() == 1:
-            metrics, folder = choose_and_train(data, out, str(own_device), minutes, tracked)
+            metrics, folder = choose_and_train(
+                data, out, str(own_device), minutes or DEFAULT_MINUTES, tracked
+            )
         else:
+            if minutes is not None:
+                raise UserError(
+                    "--minutes plans the network of a dataset.yaml whose model is chosen: leave it out"
+                )
             config, folder = plan_run(recipe, set_ or [], out, more_epochs, init_from)
             metrics = run_with_bar(config, folder, str(own_device), tracked)
         print_metrics(metrics, folder)

@@ -54,16 +54,20 @@ def calibrate(
     for number, error in enumerate(errors):
         by = scale if deviations is None else deviations[number]
         scores.append((error.abs() / by.clamp(min=1e-30)).reshape(-1, error.shape[-1]))
-    ordered = torch.cat(scores)
-    ordered = ordered[:: max(1, len(ordered) // MAX_VALUES)].sort(dim=0).values
-    rank = min(len(ordered) - 1, int(level * (len(ordered) + 1)))
-    factors = tuple(ordered[rank].double().tolist())
+    factors = [_quantile(column[column.isfinite()], level) for column in torch.cat(scores).unbind(-1)]
     return Intervals(
         level=level,
-        factors=factors,
+        factors=tuple(factors),
         deviations=() if deviations is not None else tuple(scale.double().tolist()),
         cases=len(errors),
     )
+
+
+def _quantile(values: Float[Tensor, "N"], level: float) -> float:
+    """Conformal quantile of the known scores of a channel."""
+    ordered = values[:: max(1, len(values) // MAX_VALUES)].sort().values
+    rank = min(len(ordered) - 1, int(level * (len(ordered) + 1)))
+    return float(ordered[rank]) if len(ordered) else 0.0
 
 
 def coverage(errors: Float[Tensor, "*form C"], half_widths: Float[Tensor, "*form C"]) -> Float[Tensor, "C"]:
