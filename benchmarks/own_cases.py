@@ -42,11 +42,17 @@ DatasetArgument = Annotated[Path, typer.Argument(help="dataset.yaml, written by 
 
 def own_generate(
     out: Annotated[Path, typer.Argument(help="folder of the cases")],
-    example: Annotated[Path, typer.Option(help="folder of the example airFoil2D")] = EXAMPLE,
+    example: Annotated[
+        Path, typer.Option(help="folder of the example airFoil2D", show_default=False)
+    ] = EXAMPLE,
 ) -> None:
     """Run simpleFoam and foamToVTK on 36 cases of airFoil2D with different angle and speed.
 
     It needs Debian's packages openfoam and openfoam-examples. A finished case is kept.
+
+    Example:
+
+      python -m benchmarks own-generate sims/
     """
     with user_errors(), progress_bar("simpleFoam", CASES) as advance:
         if not example.is_dir() or shutil.which("simpleFoam") is None:
@@ -92,7 +98,12 @@ def own_openfoam(
     runs: Annotated[Path, typer.Option(help="folder of the run")] = Path("runs/own-openfoam"),
     out: OutOption = None,
 ) -> None:
-    """Let `linearno train dataset.yaml` choose the model of the 36 cases, and record its test errors."""
+    """Let `linearno train dataset.yaml` choose the model of the 36 cases, and record its test errors.
+
+    Example:
+
+      python -m benchmarks own-openfoam dataset.yaml --out results
+    """
     with user_errors():
         began, processor = time.perf_counter(), time.process_time()
         metrics, folder = choose_and_train(read_dataset(dataset), runs, "cpu", 15.0, None)
@@ -128,7 +139,12 @@ def own_network(
     run: Annotated[Path, typer.Argument(help="run folder of a network that was trained on the 36 cases")],
     out: OutOption = None,
 ) -> None:
-    """Record the test errors of LinearNO alone, trained with `linearno train dataset.yaml --set …`."""
+    """Record the test errors of LinearNO alone, trained with `linearno train dataset.yaml --set …`.
+
+    Example:
+
+      python -m benchmarks own-network runs/cases-linearno --out results
+    """
     with user_errors():
         config, metrics = open_run(run), read_json(run / "metrics.json", how="train again")
         errors = {name: field["mean"] for name, field in metrics["relative_l2_by_field"].items()}
@@ -154,7 +170,12 @@ def own_network(
 
 
 def own_coverage(dataset: DatasetArgument, out: OutOption = None) -> None:
-    """Measure the coverage of the 90 % intervals of POD-GP on unseen cases, over ten random splits."""
+    """Measure the coverage of the 90 % intervals of POD-GP on unseen cases, over ten random splits.
+
+    Example:
+
+      python -m benchmarks own-coverage dataset.yaml --out results
+    """
     with user_errors():
         data = read_dataset(dataset)
         cases = _joined(open_splits(data))
