@@ -18,9 +18,13 @@ VERBS = {
         "weights": Verb("weights:weights", "Publish the bundle of a run"),
         "precision": Verb("precision:precision", "Compare the errors of two precisions"),
         "forging-errors": Verb("forging_errors:forging_errors", "Split the error on Plasticity"),
+        "own-openfoam": Verb("own_cases:own_openfoam", "Train on OpenFOAM cases as they were written"),
+        "own-network": Verb("own_cases:own_network", "Record a network on these cases"),
+        "own-coverage": Verb("own_cases:own_coverage", "Measure the coverage of prediction intervals"),
     },
     "Solvers": {
         "generation": Verb("generation:generation", "Time the generation of a set"),
+        "own-generate": Verb("own_cases:own_generate", "Run 36 OpenFOAM cases of an airfoil"),
         "navier-stokes-schemes": Verb(
             "navier_stokes_schemes:navier_stokes_schemes", "Compare schemes and grids"
         ),

@@ -15,9 +15,12 @@ from linearno.data import FieldData, Splits, relative_l2
 from linearno.example_predictions import write_examples, write_test_set
 from linearno.inference.bundle import Bundle
 from linearno.initialization import open_splits, untrained
+from linearno.meshes import CasesConfig
+from linearno.meshes.cases import CaseSplits
 from linearno.metrics.cost import count_flops
 from linearno.nn.protocol import SelfFitting, state_size
 from linearno.ops import backend
+from linearno.own_case_scores import own_case_scores
 from linearno.run_config import RunConfig
 from linearno.run_folder import locked_folder, refuse_another_run, write_results
 from linearno.training import TrainingConfig, fit, parallel
@@ -34,6 +37,7 @@ def run(
     device: torch.device,
     on_epoch: OnEpoch | None = None,
     deadline: float = inf,
+    splits: Splits | None = None,
 ) -> dict[str, Any]:
     """Train or resume a run, evaluate it once on the test split in physical units, write the run folder.
 
@@ -46,10 +50,11 @@ def run(
         device: device of training and evaluation.
         on_epoch: called after every epoch.
         deadline: `time.monotonic()` after which training stops with a checkpoint and `Interrupted`.
+        splits: the data of `config.data`, if they have been opened.
     """
     refuse_another_run(folder, config)
     config.require_task_fits_model()
-    splits = open_splits(config.data)  # disk → samples
+    splits = splits or open_splits(config.data)  # disk → samples
     bundle, setup = untrained(config, splits)  # model and scaler; all checks precede training
     with locked_folder(folder, config) as fingerprint:
         fit(
@@ -102,8 +107,11 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
         "training_precision": config.training.precision,
         "protocol": CLOSED_FORM if isinstance(bundle.model, SelfFitting) else _protocol(config.training),
     }
+    if isinstance(config.data, CasesConfig) and isinstance(splits, CaseSplits):
+        results |= own_case_scores(config.data, splits, predictions, folder)
     if parallel.is_main_process():
-        write_results(folder, results, errors)
+        names = splits.test_names if isinstance(splits, CaseSplits) else ()
+        write_results(folder, results, errors, names)
         figures, benchmark = folder / "figures", config.benchmark
         cells = None if benchmark.cells is None else partial(benchmark.cells, config.data)
         write_examples(

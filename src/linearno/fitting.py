@@ -28,7 +28,12 @@ AXES = ("x", "y", "z")
 BUSY = "another process is training in {root}; wait, or choose another folder"
 DEFAULTS: dict[str, Any] = {"epochs": 100, "loss": {"scaled": True}}
 FORMER_NAMES = {new: former for former, new in RENAMED_FIELDS.items()}
-ADDED_DEFAULTS = {"warmup": 0.3, "decay": 0.5, "decay_epochs": 100}  # defaults of settings added later
+ADDED_DEFAULTS = {
+    "warmup": 0.3,
+    "decay": 0.5,
+    "decay_epochs": 100,
+    "patience": 0,
+}  # defaults of settings added later
 PARTS = ("coords", "inputs", "targets", "surface")
 
 Arrays = Mapping[str, "np.ndarray | Tensor | None"]

@@ -15,7 +15,9 @@ from linearno.data.availability import how_to_generate
 from linearno.data.generation.card import verify_hashes
 from linearno.inference.bundle import Bundle, load
 from linearno.inference.bundle_files import require_rebuildable
+from linearno.inference.training_ranges import TrainingRanges
 from linearno.meshes import CasesConfig
+from linearno.meshes.cases import CaseSplits
 from linearno.models import build_model
 from linearno.nn.protocol import SelfFitting, model_name
 from linearno.run_config import RunConfig
@@ -55,7 +57,11 @@ def untrained(config: RunConfig, splits: Splits) -> tuple[Bundle, TrainingSetup]
     for name, metric in config.metrics.items():
         require_values(f"metric {name}", metric, splits.train)
     if isinstance(config.data, CasesConfig):
-        bundle = replace(bundle, mesh_fields=config.data.mesh_fields)
+        fields = config.data.mesh_fields
+        parameters = [channel for name in fields.globals for channel in fields.channels(name)]
+        patches = splits.patches if isinstance(splits, CaseSplits) else ()
+        ranges = TrainingRanges.of(splits.train, parameters, patches)
+        bundle = replace(bundle, mesh_fields=fields, ranges=ranges)
     return bundle, setup
 
 

@@ -4,7 +4,9 @@ A run folder contains config.yaml, metrics.json, per_sample.csv, history.jsonl, 
 and model.json), checkpoint/ and figures/.
 """
 
-from collections.abc import Iterator, Mapping
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -82,9 +84,21 @@ def extend_run(folder: Path, epochs: int) -> RunConfig:
     return longer
 
 
-def write_results(folder: Path, metrics: Mapping[str, Any], errors: Mapping[str, Tensor]) -> None:
-    """Write metrics.json, and per_sample.csv with a column of errors for each metric."""
+def write_results(
+    folder: Path, metrics: Mapping[str, Any], errors: Mapping[str, Tensor], names: Sequence[str] = ()
+) -> None:
+    """Write metrics.json, and per_sample.csv with a column of errors for each metric.
+
+    Args:
+        folder: of the run.
+        metrics: content of metrics.json.
+        errors: error of each sample, by metric.
+        names: of the samples, if they have names: a further column `name`.
+    """
     write_json(folder / "metrics.json", metrics)
-    rows = zip(*(values.tolist() for values in errors.values()), strict=True)
-    lines = [",".join([str(i), *(f"{error:.9g}" for error in row)]) + "\n" for i, row in enumerate(rows)]
-    write_text(folder / "per_sample.csv", ",".join(["sample", *errors]) + "\n" + "".join(lines))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["sample", *errors, *(["name"] if names else [])])
+    for i, row in enumerate(zip(*(values.tolist() for values in errors.values()), strict=True)):
+        writer.writerow([i, *(f"{error:.9g}" for error in row), *names[i : i + 1]])
+    write_text(folder / "per_sample.csv", text.getvalue())

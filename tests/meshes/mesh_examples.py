@@ -8,11 +8,12 @@ import pytest
 from linearno.core.errors import UserError
 from linearno.meshes.case_reader import CaseReader
 from linearno.meshes.config import CasesConfig
-from linearno.meshes.discover import Table, case_file
+from linearno.meshes.discover import case_file
 from linearno.meshes.reader import commands
 from linearno.meshes.reader.commands import MeshRequest
 from linearno.meshes.reader.mesh import CaseFile
 from linearno.meshes.reader_process import Reader
+from linearno.meshes.tables import Table
 
 pyvista = pytest.importorskip("pyvista")  # modules that import this one are skipped without it
 

@@ -11,8 +11,9 @@ from linearno.core.errors import UserError
 from linearno.meshes.cases import open_cases
 from linearno.meshes.config import CasesConfig, read_dataset
 from linearno.meshes.dataset_yaml import dataset_text
-from linearno.meshes.discover import find_cases, read_table, split_cases
+from linearno.meshes.discover import find_cases, split_cases
 from linearno.meshes.infer_schema import InitOptions, infer_schema, summarise_folder
+from linearno.meshes.tables import read_table
 from tests.meshes.mesh_examples import ball, box, case_of, plane, scattered
 
 PLANE = {"targets": ["p"], "coords": ["x", "y"]}

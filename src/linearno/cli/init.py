@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 import yaml
@@ -15,7 +15,7 @@ from linearno.core.errors import UserError
 from linearno.meshes.cases import skipped_lines
 from linearno.meshes.config import CasesConfig
 from linearno.meshes.dataset_yaml import dataset_text
-from linearno.meshes.discover import Share, find_cases, read_table, split_cases
+from linearno.meshes.discover import Frames, Share, find_cases, split_cases
 from linearno.meshes.infer_schema import (
     FolderSummary,
     InitOptions,
@@ -26,6 +26,8 @@ from linearno.meshes.infer_schema import (
 )
 from linearno.meshes.python_source import is_callable_name, write_cases_of
 from linearno.meshes.reader.commands import FieldSummary
+from linearno.meshes.simulations import ALL_FILES
+from linearno.meshes.tables import read_table
 
 NAMES = "comma-separated names"
 
@@ -34,8 +36,8 @@ def init(
     cases: Annotated[
         str,
         typer.Argument(
-            help="folder of .vtu, .vtk, .vtp, .stl, .csv, .npz or .h5 files; or module:function, a function "
-            "that yields cases"
+            help="folder of simulations: OpenFOAM case folders, output of foamToVTK, .vtu, .vtm, .pvd, .frd, "
+            ".cgns, EnSight, Exodus, .csv, .npz, …; or module:function, a function that yields cases"
         ),
     ],
     targets: Annotated[str | None, typer.Option(help=f"fields to predict: {NAMES}")] = None,
@@ -47,22 +49,30 @@ def init(
     derived: Annotated[
         str | None,
         typer.Option(
-            help="input features from the geometry: distance, unsigned_distance, normals, curvature; '' for "
-            "none"
+            help="input features from the geometry: distance, unsigned_distance, log_distance, normals, "
+            "curvature, local_coords, fourier; '' for none"
         ),
     ] = None,
     test: Annotated[
         str, typer.Option(help="test cases: a fraction, a number, or patterns of file names")
     ] = "0.2",
-    files: Annotated[str, typer.Option(help="pattern of the case files")] = "**/*",
+    files: Annotated[str, typer.Option(help="pattern of the case files")] = ALL_FILES,
+    parameters: Annotated[
+        Path | None,
+        typer.Option(help="table of the parameters of the cases: .csv, .xlsx or .json; found by default"),
+    ] = None,
+    frames: Annotated[
+        str, typer.Option(help="times of each simulation: last, or all, as cases with the parameter time")
+    ] = "last",
     out: Annotated[Path, typer.Option("--out", "-o", help="file to write")] = Path("dataset.yaml"),
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="skip cases that cannot be read")] = False,
 ) -> None:
     """Inspect a folder of simulations on meshes of any size and write a dataset.yaml to train from.
 
-    Each file is one case. Parameters of a case (a speed, an angle) are read from its field data, from
-    constant fields, or from a cases.csv with a column `case`. An .stl file with the name of a case is its
-    surface. A Python function that yields cases is called once, and its cases are saved as files.
+    Each simulation is one case, with its boundary patches. Parameters of a case (a speed, an angle) are read
+    from a table (cases.csv, parameters.xlsx, …) whose rows name cases or their folders, from field data or
+    constant fields, or from OpenFOAM dictionaries. An .stl file with the name of a case is its surface. A
+    Python function that yields cases is called once, and its cases are saved as files.
 
     Check the proposed targets, inputs and split in dataset.yaml, then run `linearno train dataset.yaml`.
 
@@ -85,21 +95,33 @@ def init(
             derived=_split_names(derived),
             test=_parse_share(test),
         )
-        summary = summarise(root, files, skip_bad)
-        values = infer_schema(summary, options) | {"files": files, "skip_bad": skip_bad}
-        config = CasesConfig.make(values | {"root": Path(os.path.relpath(root, out.parent))})
+        if frames not in get_args(Frames):
+            raise UserError(f"--frames {frames}: expected last or all")
+        summary = summarise(root, files, skip_bad, parameters, "all" if frames == "all" else "last")
+        values = infer_schema(summary, options) | {"files": files, "frames": frames, "skip_bad": skip_bad}
+        paths = {"root": root, "parameters": parameters}
+        values |= {name: Path(os.path.relpath(path, out.parent)) for name, path in paths.items() if path}
+        config = CasesConfig.make(values)
         split_cases(summary.files, config.train, config.test, config.seed)
         text = dataset_text(config, summary)
         assert CasesConfig.make(yaml.safe_load(text)) == config
         print_summary(summary, config)
+        if not config.globals and not config.inputs and summary.share_meshes:
+            typer.echo(
+                "note: the cases have the same mesh and no parameter that differs; give a table with "
+                "--parameters, or expressions in the dataset.yaml",
+                err=True,
+            )
         write_text(out, text)
         console.print(f"written: {escape(str(out))}   next: linearno train {escape(str(out))}")
 
 
-def summarise(root: Path, files: str, skip_bad: bool) -> FolderSummary:
+def summarise(
+    root: Path, files: str, skip_bad: bool, parameters: Path | None = None, frames: Frames = "last"
+) -> FolderSummary:
     """Summarise the fields of all cases; an error if a case cannot be read and `skip_bad` is false."""
-    found = find_cases(root, files)
-    table = read_table(root if root.is_dir() else root.parent)
+    found = find_cases(root, files, frames)
+    table = read_table(root if root.is_dir() else root.parent, found, parameters)
     with progress_bar("reading", len(found)) as advance:
         summary = summarise_folder(found, table, advance)
     if (bad := summary.unreadable) and not skip_bad:
@@ -122,6 +144,10 @@ def print_summary(summary: FolderSummary, config: CasesConfig) -> None:
         f"{len(summary.files)} cases of {points[0]:,} to {points[-1]:,} points "
         f"in {len(summary.axes)} dimensions ({', '.join(summary.axes)})"
     )
+    if summary.thin:
+        console.print(f"{summary.thin}: reduced to the plane {', '.join(summary.axes)}")
+    if summary.patches:
+        console.print(f"patches: {escape(', '.join(summary.patches))}")
     table = Table("field", "location", box=None, pad_edge=False)
     for column in ("components", "min", "max"):
         table.add_column(column, justify="right")
@@ -130,6 +156,8 @@ def print_summary(summary: FolderSummary, config: CasesConfig) -> None:
     for field in summary.fields:
         table.add_row(*(escape(cell) for cell in _row(field, summary, config)))
     console.print(table)
+    for line in summary.notes:
+        typer.echo(f"note: {line}", err=True)
     for fault, lines in summary.faults.items():
         more = f" (and {len(lines) - 1} more cases)" if len(lines) > 1 else ""
         typer.echo(f"note: {lines[0]}{more}; tolerated as {fault}", err=True)

@@ -13,9 +13,10 @@ from linearno.core.atomic_io import writable_folder, write_text
 from linearno.core.errors import UserError
 from linearno.inference.bundle import Bundle
 from linearno.inference.on_meshes import MeshModel, MeshPrediction, output_suffix, require_writable
-from linearno.meshes.discover import case_file, find_cases
+from linearno.meshes.discover import case_file, find_cases, is_simulation
 from linearno.meshes.reader.io import SUFFIXES
 from linearno.meshes.reader.mesh import CaseFile
+from linearno.meshes.reader.vtk_files import CASE_PREFIX
 from linearno.meshes.reader_process import Reader
 
 SUMMARY = "summary.csv"
@@ -27,6 +28,13 @@ GivenOption = Annotated[
 MemoryOption = Annotated[
     str | None,
     typer.Option(metavar="SIZE", help="memory limit, such as 8GB: process large meshes in chunks of points"),
+]
+ParametersOption = Annotated[
+    Path | None,
+    typer.Option(help="table of the parameters of the meshes: .csv, .xlsx or .json; found by default"),
+]
+StrictOption = Annotated[
+    bool, typer.Option("--strict", help="refuse meshes and points outside of the training cases")
 ]
 TolerateOption = Annotated[
     str,
@@ -46,7 +54,12 @@ def are_meshes(paths: Sequence[Path], bundle: Bundle) -> bool:
 
 
 def predict_meshes(
-    model: MeshModel, paths: Sequence[Path], out: Path | None, given: Mapping[str, float], skip_bad: bool
+    model: MeshModel,
+    paths: Sequence[Path],
+    out: Path | None,
+    given: Mapping[str, float],
+    skip_bad: bool,
+    strict: bool = False,
 ) -> None:
     """Predict on one mesh and write a file, or on several and write a folder with a summary.
 
@@ -56,8 +69,10 @@ def predict_meshes(
         out: file for one mesh, folder for several; a default name if None.
         given: values of case parameters that the files lack.
         skip_bad: skip meshes that cannot be used.
+        strict: refuse meshes outside of the training cases; with `skip_bad` skip them.
     """
-    many = len(paths) > 1 or paths[0].is_dir() or "*" in str(paths[0])
+    folder = len(paths) == 1 and paths[0].is_dir() and not is_simulation(paths[0])
+    many = len(paths) > 1 or folder or "*" in str(paths[0])
     files = [file for path in paths for file in _cases(path)]
     target = out or Path("predictions" if many else f"prediction{output_suffix(files[0].path)}")
     outs = _outputs(files, target, many)
@@ -66,17 +81,22 @@ def predict_meshes(
     if not many:
         with Reader() as reader:
             prediction = model.predict(reader, files[0], given)
+            model.report(prediction.case, strict=strict)
             model.write(reader, prediction, outs[0])
-        names, points = ", ".join(model.arrays(prediction)), len(prediction.values)
+        fields = [name for name in model.arrays(prediction) if not name.startswith(CASE_PREFIX)]
+        names, points = ", ".join(fields), len(prediction.values)
         errors = "".join(f"; {name} relative L2 {error:.4g}" for name, error in prediction.errors.items())
-        console.print(f"{outs[0]}: {names} at {points:,} {model.fields.location}{errors}")
+        novelty = "" if prediction.novelty is None else f"; novelty {prediction.novelty:.3g}"
+        errors += "".join(f"; {name} {value:.5g}" for name, value in model.quantities(prediction).items())
+        console.print(f"{outs[0]}: {names} at {points:,} {model.fields.location}{errors}{novelty}")
         return
     writable_folder(target)
     with Reader() as reader:
         if not skip_bad:
-            _require_readable(model, reader, files, given)
-        done, skipped = _predict_all(model, reader, list(zip(files, outs, strict=True)), given, skip_bad)
-    write_text(target / SUMMARY, _summary_csv(done, skipped))
+            _require_readable(model, reader, files, given, strict)
+        pairs = list(zip(files, outs, strict=True))
+        done, skipped = _predict_all(model, reader, pairs, given, skip_bad, strict)
+    write_text(target / SUMMARY, _summary_csv(model, done, skipped))
     _print_summary(done, skipped, target)
 
 
@@ -107,14 +127,16 @@ def _outputs(files: Sequence[CaseFile], target: Path, many: bool) -> list[Path]:
 
 
 def _require_readable(
-    model: MeshModel, reader: Reader, files: Sequence[CaseFile], given: Mapping[str, float]
+    model: MeshModel, reader: Reader, files: Sequence[CaseFile], given: Mapping[str, float], strict: bool
 ) -> None:
     """Raise before anything is written if a mesh cannot be read or lacks inputs of the model."""
     bad = []
     with progress_bar("checking", len(files)) as advance:
         for file in files:
             try:
-                model.read(reader, file, given)
+                case = model.read(reader, file, given)
+                if strict:
+                    model.report(case, strict=True)
             except UserError as error:
                 bad.append(str(error))
             advance(1)
@@ -129,6 +151,7 @@ def _predict_all(
     pairs: Sequence[tuple[CaseFile, Path]],
     given: Mapping[str, float],
     skip_bad: bool,
+    strict: bool,
 ) -> tuple[list[MeshPrediction], dict[str, str]]:
     """Predict and write all (mesh, output) pairs; return predictions, and why meshes were skipped by name."""
     done, skipped = [], {}
@@ -136,6 +159,7 @@ def _predict_all(
         for file, out in pairs:
             try:
                 prediction = model.predict(reader, file, given)
+                model.report(prediction.case, strict=strict)
                 model.write(reader, prediction, out)
                 done.append(prediction)
             except UserError as error:
@@ -154,16 +178,19 @@ def _fields_with_error(done: Sequence[MeshPrediction]) -> list[str]:
     return list(dict.fromkeys(name for prediction in done for name in prediction.errors))
 
 
-def _summary_csv(done: Sequence[MeshPrediction], skipped: Mapping[str, str]) -> str:
+def _summary_csv(model: MeshModel, done: Sequence[MeshPrediction], skipped: Mapping[str, str]) -> str:
     """CSV text with points, seconds and errors of each case."""
     text, names = io.StringIO(), _fields_with_error(done)
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["case", "points", "seconds", *(f"relative_l2_{name}" for name in names), "skipped"])
-    for case, values, seconds, errors in done:
-        cells = [f"{errors[name]:.6g}" if name in errors else "" for name in names]
-        writer.writerow([case.file.name, len(values), f"{seconds:.4g}", *cells, ""])
+    heads, numbers = [f"relative_l2_{name}" for name in names], list(model.fields.quantities)
+    writer.writerow(["case", "points", "seconds", *heads, *numbers, "novelty", "skipped"])
+    for one in done:
+        cells = [f"{one.errors[name]:.6g}" if name in one.errors else "" for name in names]
+        cells += [f"{value:.9g}" for value in model.quantities(one).values()]
+        novelty = "" if one.novelty is None else f"{one.novelty:.4g}"
+        writer.writerow([one.case.file.name, len(one.values), f"{one.seconds:.4g}", *cells, novelty, ""])
     for name, reason in skipped.items():
-        writer.writerow([name, "", "", *("" for _ in names), reason])
+        writer.writerow([name, "", "", *("" for _ in [*names, *numbers]), "", reason])
     return text.getvalue()
 
 

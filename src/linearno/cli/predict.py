@@ -10,6 +10,8 @@ from torch import Tensor
 from linearno.cli.meshes import (
     GivenOption,
     MemoryOption,
+    ParametersOption,
+    StrictOption,
     TolerateOption,
     are_meshes,
     given_numbers,
@@ -54,6 +56,8 @@ def predict(
     given: GivenOption = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="skip meshes that cannot be used")] = False,
     tolerate: TolerateOption = "",
+    parameters: ParametersOption = None,
+    strict: StrictOption = False,
     std: Annotated[
         bool, typer.Option("--std", help="also write the standard deviation of each field, as NAME_std")
     ] = False,
@@ -63,7 +67,10 @@ def predict(
     """Predict the output fields for new samples, in physical units.
 
     Meshes: each mesh is written with its predicted fields, such as `p_predicted`, and with `p_error` if the
-    mesh contains `p`. For several meshes, summary.csv lists points, seconds and errors.
+    mesh contains `p`. For several meshes, summary.csv lists points, seconds and errors. A mesh outside of the
+    training cases (a parameter, the geometry, a missing patch) gets a warning, or is refused with --strict;
+    each file has a number `novelty`, up to 1 inside of them. p_std and p_interval are written where the model
+    has a standard deviation and calibrated intervals.
 
     Array files: one array for each input field, named as in the training data (`coeff` for Darcy), on the
     grid of the model, for one sample or several. Models for arbitrary meshes also need `coords`, and
@@ -88,8 +95,9 @@ def predict(
         if std and (meshes or steps is not None or memory is not None):
             raise UserError("--std is for array files, without --steps and --memory: leave it out")
         if meshes:
-            model = MeshModel.of(bundle, tolerate=tolerated_faults(tolerate), memory=memory)
-            return predict_meshes(model, inputs, out, given_numbers(given), skip_bad)
+            faults = tolerated_faults(tolerate)
+            model = MeshModel.of(bundle, tolerate=faults, memory=memory, parameters=parameters)
+            return predict_meshes(model, inputs, out, given_numbers(given), skip_bad, strict)
         out = out or Path("prediction.npz")
         require_array_file(out)
         reconstructs = isinstance(bundle.task, Completion)

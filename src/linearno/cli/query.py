@@ -8,7 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from linearno.cli.meshes import GivenOption, MemoryOption, TolerateOption, given_numbers, tolerated_faults
+from linearno.cli.meshes import (
+    GivenOption,
+    MemoryOption,
+    ParametersOption,
+    StrictOption,
+    TolerateOption,
+    given_numbers,
+    tolerated_faults,
+)
 from linearno.cli.shared import DeviceOption, ImportOption, RunArgument, console, user_errors
 from linearno.core.atomic_io import write_text
 from linearno.core.errors import UserError
@@ -16,7 +24,7 @@ from linearno.data import FieldSpec
 from linearno.data.array_io import read_input_arrays, read_points
 from linearno.inference.bundle import Bundle, load
 from linearno.inference.on_meshes import MeshModel
-from linearno.meshes.discover import case_file
+from linearno.meshes.discover import case_file, one_case
 from linearno.meshes.reader import commands
 from linearno.meshes.reader.geometry import AXES
 from linearno.meshes.reader_process import Reader
@@ -37,6 +45,8 @@ def query(
     memory: MemoryOption = None,
     given: GivenOption = None,
     tolerate: TolerateOption = "",
+    parameters: ParametersOption = None,
+    strict: StrictOption = False,
     device: DeviceOption = "auto",
     imports: ImportOption = None,
 ) -> None:
@@ -61,10 +71,11 @@ def query(
         bundle = load(run, device)
         if isinstance(bundle.task, Completion):
             return _query_observations(bundle, mesh, points, out)
-        model = MeshModel.of(bundle, tolerate=tolerated_faults(tolerate), memory=memory)
+        faults = tolerated_faults(tolerate)
+        model = MeshModel.of(bundle, tolerate=faults, memory=memory, parameters=parameters)
         with Reader() as reader:
             query_points = reader.call(commands.points_of, case_file(points))
-            values = model.query(reader, case_file(mesh), query_points, given_numbers(given))
+            values = model.query(reader, one_case(mesh), query_points, given_numbers(given), strict=strict)
         coords = model.fields.coords
         rows = query_points[:, [AXES.index(axis) for axis in coords]].tolist()
         _write_values(out, coords, bundle.spec, rows, values.tolist())

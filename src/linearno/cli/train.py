@@ -3,7 +3,7 @@
 import logging
 import signal
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -17,15 +17,33 @@ from linearno.core.config import read_yaml, read_yaml_values
 from linearno.core.device import device_name, resolve_device
 from linearno.core.durations import format_duration
 from linearno.core.errors import UserError
-from linearno.data import metric_title
-from linearno.experiment import run
-from linearno.meshes.config import read_dataset
+from linearno.data import Splits, metric_title
+from linearno.experiment import CLOSED_FORM, run
+from linearno.initialization import open_splits
+from linearno.meshes.config import CasesConfig, read_dataset
 from linearno.models import import_definitions
 from linearno.recipes import RECIPES
 from linearno.recipes.cases import cases_run
+from linearno.recipes.model_choice import (
+    CLASSICAL,
+    MIN_CASES,
+    Candidate,
+    calibrate_run,
+    choose,
+    cross_validated,
+    is_good_enough,
+    network_run,
+    seconds_per_epoch,
+    trained_candidate,
+    try_baselines,
+    try_classical,
+    write_choice,
+)
 from linearno.run_config import RunConfig, apply_changes
 from linearno.run_folder import extend_run, open_run
 from linearno.training import EpochRecord, Interrupted, parallel
+
+DEFAULT_MINUTES = 15.0
 
 
 def train(
@@ -52,10 +70,17 @@ def train(
     ] = None,
     imports: ImportOption = None,
     track: Annotated[Path | None, typer.Option(help="TensorBoard folder for the training curves")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0.01, help="time for the network where the model is chosen for a dataset.yaml; 15"),
+    ] = None,
 ) -> None:
     """Train a recipe, evaluate it once on the test split, and write a run folder.
 
     Stop with Ctrl-C at any time: the same command resumes from the last checkpoint.
+
+    For a dataset.yaml the model is chosen on validation cases: pod-gp where all cases share a mesh, or
+    LinearNO, for which --minutes are planned. --set model.name=NAME trains one model.
 
     Examples:
 
@@ -72,21 +97,124 @@ def train(
             console.quiet = True
             logging.disable(logging.WARNING)
         import_definitions(imports or [])
-        config, folder = plan_run(recipe, set_ or [], out, more_epochs, init_from)
-        metrics = run_with_bar(config, folder, str(own_device), track if parallel.is_main_process() else None)
-        metric = metrics["metric"]
-        error, baseline = metrics[metric], metrics["mean_field"][metric]
+        tracked = track if parallel.is_main_process() else None
+        data = cases_to_choose_for(recipe, set_ or [], more_epochs, init_from)
+        if data is not None and parallel.size() == 1:
+            metrics, folder = choose_and_train(
+                data, out, str(own_device), minutes or DEFAULT_MINUTES, tracked
+            )
+        else:
+            if minutes is not None:
+                raise UserError(
+                    "--minutes plans the network of a dataset.yaml whose model is chosen: leave it out"
+                )
+            config, folder = plan_run(recipe, set_ or [], out, more_epochs, init_from)
+            metrics = run_with_bar(config, folder, str(own_device), tracked)
+        print_metrics(metrics, folder)
+
+
+def print_metrics(metrics: Mapping[str, Any], folder: Path) -> None:
+    """Print test errors with those of the baselines, and what to do next."""
+    metric = metrics["metric"]
+    error, baseline = metrics[metric], metrics["mean_field"][metric]
+    console.print(
+        f"test {metric_title(metric)} {error['mean']:.4g} "
+        f"(median {error['median']:.4g}, max {error['max']:.4g}) on {metrics['samples']} samples; "
+        f"mean-field baseline {baseline:.4g}",
+        soft_wrap=True,
+    )
+    for name, value in metrics["summaries"].items():
+        console.print(f"  {metric_title(name)}: {value:.4g}")
+    for name, value in metrics.get("quantities", {}).items():
         console.print(
-            f"test {metric_title(metric)} {error['mean']:.4g} "
-            f"(median {error['median']:.4g}, max {error['max']:.4g}) on {metrics['samples']} samples; "
-            f"mean-field baseline {baseline:.4g}",
-            soft_wrap=True,
+            f"  {name}: mean error {value['mean_error']:.4g}, {value['relative_error']:.3g} of its size"
         )
-        for name, value in metrics["summaries"].items():
-            console.print(f"  {metric_title(name)}: {value:.4g}")
-        for name, field in metrics.get("relative_l2_by_field", {}).items():
-            console.print(f"  {name}: {field['mean']:.4g}; mean-field baseline {field['mean_field']:.4g}")
-        console.print(f"run folder: {folder}   next: linearno report {folder}")
+    nearest = metrics.get("nearest_case", {})
+    for name, field in metrics.get("relative_l2_by_field", {}).items():
+        more = f", nearest case {nearest[name]:.4g}" if name in nearest else ""
+        console.print(f"  {name}: {field['mean']:.4g}; mean-field baseline {field['mean_field']:.4g}{more}")
+    console.print(f"run folder: {folder}   next: linearno report {folder}")
+
+
+def cases_to_choose_for(
+    name: str, changes: list[str], more_epochs: int | None, init_from: Path | None
+) -> CasesConfig | None:
+    """The cases of a dataset.yaml whose model is to be chosen; None if the options describe one model."""
+    is_yaml = name.endswith((".yaml", ".yml")) and not Path(name).is_dir()
+    if (
+        not is_yaml
+        or more_epochs is not None
+        or init_from is not None
+        or "recipe" in read_yaml_values(Path(name))
+    ):
+        return None
+    if any(not change.startswith("data.") for change in changes):
+        return None
+    config = apply_changes(cases_run(read_dataset(Path(name))), changes)
+    assert isinstance(config.data, CasesConfig)
+    return config.data
+
+
+def choose_and_train(
+    data: CasesConfig, out: Path | None, device: str, minutes: float, track: Path | None
+) -> tuple[dict[str, Any], Path]:
+    """Try what applies on validation cases, train the best model; metrics and folder of its run."""
+    resolved, seed = resolve_device(device), 0
+    splits = open_splits(data)
+    if len(splits.train) < MIN_CASES:
+        console.print(
+            f"{len(splits.train)} training cases are too few to choose a model: LinearNO is trained"
+        )
+        config = cases_run(data, splits=splits)
+        return run_with_bar(config, out or folder_of(config), device, track, splits), out or folder_of(config)
+    console.print(f"{splits.source}: {len(splits.train)} to train, {len(splits.test)} to test")
+    candidates = [*try_baselines(splits, seed), try_classical(data, splits, seed)]
+    print_candidates(candidates)
+    classical = cases_run(data, CLASSICAL, splits)
+    if candidates[-1].errors and is_good_enough(candidates[-1], candidates[:-1]):
+        folder = out or folder_of(classical)
+        console.print(f"chosen: {CLASSICAL}; --set model.name=linearno trains the network", soft_wrap=True)
+        metrics = run_with_bar(classical, folder, device, track, splits)
+    else:
+        network = resumed_or(network_run(data, splits, resolved, minutes), out)
+        folder = out or folder_of(network)
+        seconds = network.training.epochs * seconds_per_epoch(network, splits, resolved)
+        console.print(
+            f"{network.model.name}: {network.training.epochs} epochs, about {format_duration(seconds)}"
+        )
+        metrics = run_with_bar(network, folder, device, track, splits)
+        candidates.append(trained_candidate(folder, splits, seed, resolved))
+    best, reason = choose(candidates)
+    console.print(f"chosen: {reason}", soft_wrap=True)
+    if best.name == CLASSICAL and metrics["protocol"] != CLOSED_FORM:
+        folder = Path(f"{folder}-{CLASSICAL}")
+        metrics = run_with_bar(classical, folder, device, track, splits)
+    write_choice(folder, candidates, best.name, reason)
+    calibrate_run(
+        folder, splits, cross_validated(data, splits, seed) if best.name == CLASSICAL else None, seed
+    )
+    return metrics, folder
+
+
+def resumed_or(config: RunConfig, out: Path | None) -> RunConfig:
+    """The configuration of an interrupted run on the same data, whose number of epochs may differ."""
+    folder = out or folder_of(config)
+    if not (folder / "config.yaml").exists():
+        return config
+    stored = open_run(folder)
+    return stored if (stored.data, stored.model) == (config.data, config.model) else config
+
+
+def folder_of(config: RunConfig) -> Path:
+    """The run folder if none is given."""
+    return Path("runs") / config.recipe.replace("/", "-")
+
+
+def print_candidates(candidates: Sequence[Candidate]) -> None:
+    """Print the errors on the validation cases."""
+    for one in candidates:
+        errors = ", ".join(f"{name} {error:.3g}" for name, error in one.errors.items())
+        console.print(f"  {one.name}: {errors or f'not tried, {one.note}'}", soft_wrap=True)
 
 
 def plan_run(
@@ -97,7 +225,7 @@ def plan_run(
     if folder is None:
         if more_epochs is not None:
             raise UserError(f"--more-epochs continues a finished run: expected its folder, got {name!r}")
-        config = open_recipe(name)
+        config = open_recipe(name, changes)
     elif changes or out is not None or init_from is not None:
         raise UserError(
             f"{folder} already has a configuration: omit --set, --out and --init-from, or start another run "
@@ -107,7 +235,7 @@ def plan_run(
         return open_run(folder) if more_epochs is None else extend_run(folder, more_epochs), folder
     initial = [] if init_from is None else [f"init_from={_quote_yaml(str(init_from))}"]
     config = apply_changes(config, [*changes, *initial])
-    return config, out or Path("runs") / config.recipe.replace("/", "-")
+    return config, out or folder_of(config)
 
 
 def _quote_yaml(text: str) -> str:
@@ -115,16 +243,24 @@ def _quote_yaml(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def open_recipe(name: str) -> RunConfig:
-    """Configuration of a recipe by name, from a config.yaml, or for the cases of a dataset.yaml."""
+def open_recipe(name: str, changes: Sequence[str] = ()) -> RunConfig:
+    """Configuration of a recipe by name, from a config.yaml, or for the cases of a dataset.yaml.
+
+    Args:
+        name: of the recipe, or path of the file.
+        changes: `FIELD=VALUE`, of which `model.name` selects the defaults for a dataset.yaml.
+    """
     if not name.endswith((".yaml", ".yml")):
         return RECIPES[name]()
     if "recipe" in read_yaml_values(Path(name)):
         return read_yaml(Path(name), RunConfig)
-    return cases_run(read_dataset(Path(name)))
+    models = [change.partition("=")[2] for change in changes if change.startswith("model.name=")]
+    return cases_run(read_dataset(Path(name)), models[-1] if models else "linearno")
 
 
-def run_with_bar(config: RunConfig, folder: Path, device: str, track: Path | None = None) -> dict[str, Any]:
+def run_with_bar(
+    config: RunConfig, folder: Path, device: str, track: Path | None = None, splits: Splits | None = None
+) -> dict[str, Any]:
     """Call `experiment.run` and show epochs and loss: a progress bar on a terminal, else a line per epoch."""
     resolved = resolve_device(device)
     console.print(f"{config.recipe} on {device_name(resolved)}, {config.training.precision} → {folder}")
@@ -149,7 +285,7 @@ def run_with_bar(config: RunConfig, folder: Path, device: str, track: Path | Non
                 )
             log(record)
 
-        return run(config, folder, resolved, on_epoch)
+        return run(config, folder, resolved, on_epoch, splits)
 
 
 @contextmanager

@@ -128,7 +128,7 @@ def metric_title(name: str) -> str:
 RESERVED_METRICS = {  # keys of metrics.json with another meaning
     *("split", "samples", "metric", "relative_l2_by_frame", "relative_l2_by_field", "summaries"),
     *("mean_field", "parameters", "flops", "seconds", "data", "device", "protocol"),
-    *("precision", "training_precision"),
+    *("precision", "training_precision", "nearest_case", "coverage", "quantities"),
 }
 
 

@@ -34,6 +34,8 @@ class FieldData:
             within a sample.
         edge_offsets: offsets (S + 1,) of the edges of each sample, by name, on the host; edges without
             offsets are shared by all samples.
+        groups: number of the group of each sample, such as its simulation, if samples of a group are not to
+            be divided between training and validation; a subset has none.
     """
 
     spec: FieldSpec
@@ -44,6 +46,7 @@ class FieldData:
     surface: Tensor | None = None
     aux: Mapping[str, Tensor] = field(default_factory=dict)
     edge_offsets: Mapping[str, Tensor] = field(default_factory=dict)
+    groups: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.surface is not None and self.surface.shape != self.coords.shape[:-1]:

@@ -29,6 +29,8 @@ from linearno.core.device import Precision
 from linearno.core.errors import UserError, brief, require
 from linearno.core.provenance import commit, machine, versions
 from linearno.data import FieldData, FieldSpec, Scaler
+from linearno.inference.intervals import Intervals
+from linearno.inference.training_ranges import TrainingRanges
 from linearno.meshes.config import MeshFields
 from linearno.models import MODELS, rebuild_model
 from linearno.nn.protocol import SelfFitting, fixed_grid, model_name, spec_of
@@ -61,6 +63,8 @@ class BundleParts:
         task: how samples become calls of the model.
         aux: auxiliary fields that all training samples shared, such as the edges of their mesh.
         mesh_fields: how inputs are read from a mesh file, if the model was trained on such files.
+        ranges: what it was trained on, if those were mesh files.
+        intervals: prediction intervals, if they were calibrated.
     """
 
     model: nn.Module
@@ -73,6 +77,8 @@ class BundleParts:
     task: Task = field(default_factory=Task)
     aux: Mapping[str, Tensor] = field(default_factory=dict)
     mesh_fields: MeshFields | None = None
+    ranges: TrainingRanges | None = None
+    intervals: Intervals | None = None
 
 
 class ModelCard(Config):
@@ -102,6 +108,8 @@ class BundleCard(Config):
     precision: Precision = "fp32"
     seed: NonNegativeInt = 0
     mesh_fields: MeshFields | None = None
+    ranges: TrainingRanges | None = None
+    intervals: Intervals | None = None
 
 
 def write_bundle(folder: Path, parts: BundleParts) -> None:
@@ -135,6 +143,8 @@ def make_card(parts: BundleParts) -> dict[str, Any]:
         "precision": parts.precision,
         "seed": parts.seed,
         "mesh_fields": None if parts.mesh_fields is None else parts.mesh_fields.model_dump(mode="json"),
+        "ranges": None if parts.ranges is None else parts.ranges.model_dump(mode="json"),
+        "intervals": None if parts.intervals is None else parts.intervals.model_dump(mode="json"),
         "commit": commit(),
         "machine": machine(parts.scaler.coords.mean.device),
         "versions": versions(),
@@ -169,6 +179,8 @@ def read_bundle(folder: Path) -> BundleParts:
         task,
         _part(tensors, "aux."),
         card.mesh_fields if "mesh_fields" in card.model_fields_set else _mesh_fields_of_run(folder),
+        card.ranges,
+        card.intervals,
     )
 
 

@@ -3,7 +3,7 @@
 Axes: K points or cells of a case, Q query points, X coordinates, C channels.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -15,13 +15,16 @@ from numpy import ndarray
 
 from linearno.core.errors import UserError, did_you_mean
 from linearno.data.sample import Batch
-from linearno.meshes.config import MeshFields
-from linearno.meshes.discover import Table
+from linearno.meshes.config import MeshFields, Quantity
+from linearno.meshes.expressions import evaluate
 from linearno.meshes.reader import commands
 from linearno.meshes.reader.commands import MeshRequest, MeshValues
+from linearno.meshes.reader.features import Position
 from linearno.meshes.reader.geometry import AXES
 from linearno.meshes.reader.mesh import CaseFile
+from linearno.meshes.reader.quantities import Functional
 from linearno.meshes.reader_process import Reader
+from linearno.meshes.tables import Table
 
 
 class Case(NamedTuple):
@@ -34,6 +37,9 @@ class Case(NamedTuple):
         targets: channels (K, C); NaN for targets missing in the file.
         surface: mask (K,) of the points on the surface, if the model has one.
         found: targets that exist in the file.
+        patches: names of the patches of the boundary.
+        topology: hash of the cells.
+        weights: weights (K,) of the points for each integral quantity.
     """
 
     file: CaseFile
@@ -42,6 +48,9 @@ class Case(NamedTuple):
     targets: Float[ndarray, "K C"]
     surface: Bool[ndarray, "K"] | None
     found: tuple[str, ...]
+    patches: tuple[str, ...] = ()
+    topology: str = ""
+    weights: Mapping[str, ndarray] = {}
 
     def sample(self) -> Batch:
         """The case as a single sample."""
@@ -71,6 +80,8 @@ class CaseReader:
         found = tuple(name for name in config.targets if truth or name in values.fields)
         with _errors_of(file):
             self._require_axes_and_units(values)
+            if truth:
+                self._require_patches(values)
             inputs = [*self._inputs(values), *self._numbers(file, values, count)]
             targets = [
                 self._target(values, name)
@@ -78,7 +89,17 @@ class CaseReader:
                 else np.full((count, len(config.channels(name))), np.nan)
                 for name in config.targets
             ]
-        return Case(file, coords, _columns(inputs, count), _columns(targets, count), values.surface, found)
+        return Case(
+            file,
+            coords,
+            _columns(inputs, count),
+            _columns(targets, count),
+            values.surface,
+            found,
+            tuple(values.patches),
+            values.topology,
+            values.weights,
+        )
 
     def inputs_at(
         self, reader: Reader, file: CaseFile, points: Float[ndarray, "Q 3"], case: Case
@@ -108,12 +129,27 @@ class CaseReader:
         return MeshRequest(
             location=config.location,
             fields=(*config.inputs, *config.targets),
-            numbers=[name for name in config.globals if name not in self.given],
+            numbers=[
+                name for name in config.globals if name not in self.given and name not in config.expressions
+            ],
             derived=config.derived,
             surface=config.surface or "own",
             mark_surface=config.surface is not None and config.location == "points",
             tolerate=config.tolerate,
+            plane=len(config.coords) == 2,
+            quantities={name: self._functional(one) for name, one in config.quantities.items()},
+            position=None if config.position is None else Position(**config.position.model_dump()),
         )
+
+    def _functional(self, quantity: Quantity) -> Functional:
+        direction, point = self._in_space(quantity.direction), self._in_space(quantity.point)
+        return Functional(quantity.kind, quantity.patch, direction, point)
+
+    def _in_space(self, numbers: Sequence[float]) -> tuple[float, ...]:
+        if len(numbers) == len(AXES) or not numbers:
+            return tuple(numbers)
+        given: dict[str, float] = dict(zip(self.config.coords, numbers, strict=True))
+        return tuple(given.get(axis, 0.0) for axis in AXES)
 
     def _axes(self) -> list[int]:
         return [AXES.index(axis) for axis in self.config.coords]
@@ -137,18 +173,29 @@ class CaseReader:
                     f"{name} is in {units[name]}, expected {unit}; convert it, or correct its unit"
                 )
 
+    def _require_patches(self, values: MeshValues) -> None:
+        for name, quantity in self.config.quantities.items():
+            if name not in values.weights:
+                there = ", ".join(values.patches) or "none"
+                raise UserError(f"quantities.{name}: no patch {quantity.patch!r}; its patches are {there}")
+
     def _inputs(self, values: MeshValues) -> Iterator[ndarray]:
         """Fields and derived inputs, in the order of `MeshFields.spec`."""
         for name in self.config.inputs:
             yield _finite(name, self._field(values, name))
         for name in self.config.derived:
             derived = values.derived[name]
-            yield derived[:, self._axes()] if name == "normals" else derived.reshape(-1, 1)
+            parts = derived[:, self._axes()] if derived.ndim > 1 else derived
+            yield parts.reshape(len(parts), -1)
 
     def _numbers(self, file: CaseFile, values: MeshValues, count: int) -> Iterator[ndarray]:
         """Numbers of the case from `given`, the table or the file, in this order."""
         given = {**self.table.of(file), **self.given}
+        if values.time is not None:
+            given.setdefault("time", values.time)
         for name in self.config.globals:
+            if name not in self.given and name in self.config.expressions:
+                given[name] = evaluate(name, self.config.expressions[name], file, given)
             if name in given:
                 row = np.array([[given[name]]])
             elif name in values.numbers:
@@ -157,7 +204,7 @@ class CaseReader:
                 table = f" and {self.table.path} has no row for it" if self.table.path else ""
                 raise UserError(
                     f"it holds no number {name!r}{table}; expected it in the field data, as a constant "
-                    f"field, in a cases.csv in its folder, or with --given {name}=…"
+                    f"field, in a cases.csv in its folder, in --parameters, or with --given {name}=…"
                 )
             if not np.isfinite(row).all():
                 raise UserError(f"{name} is {row.ravel().tolist()}, expected a finite number")

@@ -4,17 +4,32 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from linearno.core.config import Config, read_yaml
 from linearno.core.errors import UserError
 from linearno.data.benchmark import DataConfig
 from linearno.data.sample import FieldSpec
-from linearno.meshes.discover import Share, count_of
+from linearno.meshes.discover import Frames, Share, count_of
+from linearno.meshes.expressions import parse
 from linearno.meshes.reader.geometry import AXES
+from linearno.meshes.simulations import ALL_FILES
 
 Axis = Literal["x", "y", "z"]
-Derived = Literal["distance", "unsigned_distance", "normals", "curvature"]
+Derived = Literal[
+    "distance", "unsigned_distance", "log_distance", "normals", "curvature", "local_coords", "fourier"
+]
+VIEW_SCALES = 4  # half the width of the view around a small body, over the scale of positions
+Limits = tuple[float, float]
+POSITIONAL = ("local_coords", "fourier")  # derived from positions, without a surface
 Fault = Literal["degenerate", "duplicates"]
 EXAMPLE_CASES = 100  # default number of `linearno data generate cases`
 
@@ -36,6 +51,61 @@ def _one_pattern_as_list(share: Any) -> Any:
 ShareField = Annotated[Share, BeforeValidator(_one_pattern_as_list), AfterValidator(_valid_share)]
 
 
+class PositionConfig(Config):
+    """Transform of positions in a large domain around a small body.
+
+    Args:
+        center: of the points, in space.
+        scale: length below which distances are resolved linearly.
+        frequencies: number of octaves of the Fourier features.
+    """
+
+    center: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    scale: PositiveFloat
+    frequencies: PositiveInt = 4
+
+
+class Quantity(Config):
+    """A number of a case that is computed from a target.
+
+    Args:
+        force: target that is integrated over `patch` with its normal out of the mesh, along `direction`.
+        average: target that is averaged over `patch`.
+        probe: target whose value at the mesh point nearest to `point` is taken.
+        patch: patches, separated by commas.
+        direction: of the force, in the coordinates of the data or in space.
+        point: of the probe, likewise.
+        factor: by which the result is multiplied, such as a density or 1 / (½ρU²A).
+    """
+
+    force: str | None = None
+    average: str | None = None
+    probe: str | None = None
+    patch: str = ""
+    direction: tuple[float, ...] = ()
+    point: tuple[float, ...] = ()
+    factor: float = 1.0
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> "Quantity":
+        given = [name for name in ("force", "average", "probe") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError("expected one of force, average and probe, with the name of a target")
+        needed = {"force": ("patch", "direction"), "average": ("patch",), "probe": ("point",)}[given[0]]
+        if missing := [name for name in needed if not getattr(self, name)]:
+            raise ValueError(f"{given[0]} needs {missing[0]}")
+        return self
+
+    @property
+    def kind(self) -> str:
+        return "force" if self.force is not None else "average" if self.average is not None else "probe"
+
+    @property
+    def channel(self) -> str:
+        """Name of the output channel."""
+        return self.force or self.average or self.probe or ""
+
+
 class MeshFields(Config):
     """Inputs and targets of a model in a mesh file.
 
@@ -51,6 +121,9 @@ class MeshFields(Config):
         derived: inputs derived from the surface.
         units: unit of each field or coordinate.
         tolerate: faults of a mesh that are not errors.
+        position: transform of positions for `local_coords`, `fourier` and `log_distance`.
+        quantities: integral quantities that are evaluated: forces on patches, averages, probes.
+        expressions: globals computed from OpenFOAM dictionaries of the case or other globals.
     """
 
     location: Literal["points", "cells"] = "points"
@@ -64,13 +137,18 @@ class MeshFields(Config):
     derived: tuple[Derived, ...] = ()
     units: dict[str, str] = Field(default={})
     tolerate: tuple[Fault, ...] = ()
+    position: PositionConfig | None = None
+    quantities: dict[str, Quantity] = Field(default={})
+    expressions: dict[str, str] = Field(default={})
 
     @model_validator(mode="after")
     def _fields_fit(self) -> "MeshFields":
         if not self.targets:
             raise ValueError("targets: name one field or more to predict")
-        if self.derived and self.surface is None:
-            raise ValueError(f"derived={list(self.derived)} needs a surface: set surface, for example to own")
+        if self.surface is None and (needing := [name for name in self.derived if name not in POSITIONAL]):
+            raise ValueError(f"derived={needing} needs a surface: set surface, for example to own")
+        if self.position is None and {*self.derived} & {*POSITIONAL, "log_distance"}:
+            raise ValueError("derived: local_coords, fourier and log_distance need position: {scale: LENGTH}")
         if extra := set(self.surface_targets) - set(self.targets):
             raise ValueError(
                 f"surface_targets: {extra.pop()!r} is not one of the targets {list(self.targets)}"
@@ -79,14 +157,31 @@ class MeshFields(Config):
             raise ValueError("surface_targets need a surface: set surface, for example to own")
         if both := set(self.targets) & {*self.inputs, *self.globals}:
             raise ValueError(f"{both.pop()!r} is a target and an input; choose one of them")
+        for name, text in self.expressions.items():
+            parse(name, text)
+            if name not in self.globals:
+                raise ValueError(f"expressions.{name}: {name} is none of the globals {list(self.globals)}")
         if len(self.coords) < 2 or len(set(self.coords)) < len(self.coords):
             raise ValueError(f"coords: expected two or three different axes, got {list(self.coords)}")
+        outputs = [channel for name in self.targets for channel in self.channels(name)]
+        for name, quantity in self.quantities.items():
+            if quantity.channel not in outputs:
+                raise ValueError(f"quantities.{name}: {quantity.channel!r} is none of the outputs {outputs}")
+            for part in (quantity.direction, quantity.point):
+                if part and len(part) not in (3, len(self.coords)):
+                    raise ValueError(
+                        f"quantities.{name}: expected {len(self.coords)} numbers, got {list(part)}"
+                    )
         self.spec  # noqa: B018 (raises if two channels have the same name)
         return self
 
     def channels(self, field: str) -> tuple[str, ...]:
         """Names of a field's channels."""
-        parts = self.coords if field == "normals" else self.components.get(field, ())
+        if field == "fourier" and self.position is not None:
+            count = 2 * self.position.frequencies
+            return tuple(f"{field}_{axis}{k}" for axis in self.coords for k in range(count))
+        along_axes = field in ("normals", "local_coords")
+        parts = self.coords if along_axes else self.components.get(field, ())
         return tuple(f"{field}_{part}" for part in parts) or (field,)
 
     @property
@@ -107,10 +202,22 @@ class MeshFields(Config):
                 "outputs": [channel for field in self.targets for channel in fields[field]],
                 "units": units,
                 "standardised": ("coords", "inputs", "outputs"),
-                "vectors": {field: channels for field, channels in fields.items() if channels != (field,)},
+                "vectors": {
+                    field: channels
+                    for field, channels in fields.items()
+                    if channels != (field,) and field not in POSITIONAL
+                },
                 "masked_outputs": [channel for field in self.surface_targets for channel in fields[field]],
+                "plot_extent": self._view(),
             }
         )
+
+    def _view(self) -> tuple[Limits, ...] | None:
+        """View of a small body in a large domain, for figures."""
+        if self.position is None or "local_coords" not in self.derived or len(self.coords) != 2:
+            return None
+        center, size = self.position.center, VIEW_SCALES * self.position.scale
+        return tuple((center[k] - size, center[k] + size) for k in map(AXES.index, self.coords))
 
     @classmethod
     def of(cls, spec: FieldSpec) -> "MeshFields":
@@ -126,7 +233,9 @@ class CasesConfig(MeshFields, DataConfig):
 
     Args:
         root: folder of the cases.
-        files: pattern of the case files in `root`.
+        files: pattern of the case files in `root`; by default every simulation is one case.
+        parameters: table of the globals of the cases; by default one in `root` is looked for.
+        frames: "last" time of each simulation, or "all" times, as cases with the global `time`.
         test: fraction or number of cases, or patterns of their names.
         train: the same, of the cases that are not test cases.
         seed: seed of the random split.
@@ -135,7 +244,9 @@ class CasesConfig(MeshFields, DataConfig):
 
     name: Literal["cases"] = "cases"
     root: Path = Path("cases")
-    files: str = "**/*"
+    files: str = ALL_FILES
+    parameters: Path | None = None
+    frames: Frames = "last"
     coords: tuple[Axis, ...] = ("x", "y")
     targets: tuple[str, ...] = ("displacement", "stress")
     components: dict[str, tuple[str, ...]] = Field(default={"displacement": ("x", "y")})
@@ -160,6 +271,13 @@ class CasesConfig(MeshFields, DataConfig):
 
 
 def read_dataset(path: Path) -> CasesConfig:
-    """Read a `dataset.yaml`; its `root` is relative to the file."""
+    """Read a `dataset.yaml`; its `root` and `parameters` are relative to the file."""
     config = read_yaml(path, CasesConfig)
-    return config.model_copy(update={"root": Path(os.path.normpath(path.parent / config.root))})
+    paths = {"root": config.root, "parameters": config.parameters}
+    return config.model_copy(
+        update={
+            name: Path(os.path.normpath(path.parent / value))
+            for name, value in paths.items()
+            if value is not None
+        }
+    )

@@ -13,6 +13,11 @@ WIDTH = 100
 COMMENTS: dict[tuple[str, ...], str] = {
     ("name",): "Written by `linearno init`. Edit it, then run:  linearno train THIS FILE",
     ("root", "files"): "The folder, relative to this file, and the pattern of its case files: {cases}.",
+    ("frames",): "Times of each simulation: last, or all, as cases with the parameter time.",
+    (
+        "parameters",
+    ): "Table of the parameters of the cases (.csv, .xlsx, .json), relative to this file; null: found in the "
+    "folder.",
     ("location",): "Location of the targets: points or cells of the mesh.",
     ("coords",): "The axes along which the meshes have an extent.",
     ("targets",): "Fields to predict. All cases hold: {fields}.",
@@ -26,13 +31,24 @@ COMMENTS: dict[tuple[str, ...], str] = {
         "globals",
     ): "Numbers of a whole case (a speed, an angle), from the field data of its file, from a field "
     "that is constant in each case, or from cases.csv in the folder. Found: {numbers}.",
+    (
+        "quantities",
+    ): "Numbers computed from the targets, scored after training: {{lift: {{force: p, patch: walls, "
+    "direction: [0, 1]}}, outlet: {{average: p, patch: outlet}}, tip: {{probe: p, point: [1, 0]}}}}.",
+    (
+        "expressions",
+    ): "Numbers of a case computed from its OpenFOAM dictionaries or other numbers; name them in globals. "
+    'Example: {{speed: norm(foam("0/U", "internalField"))}}.',
     ("components",): "Vectors and tensors: the components to use, by letter (x, y, z) or number (0, 1, …).",
     (
         "surface",
-    ): "The surface. own: the boundary of the mesh; beside: the .stl file of the same name; the name "
-    "of a field that is not 0 at its points{masks}; null: none.",
+    ): "The surface. own: the boundary of the mesh; beside: the .stl file of the same name; patches of the "
+    "boundary, separated by commas{patches}; the name of a field that is not 0 at its points{masks}; "
+    "null: none.",
     ("derived",): "Inputs derived from the surface: distance (closed surfaces only), unsigned_distance, "
-    "normals and curvature (at the nearest point of the surface).",
+    "log_distance, normals and curvature (at the nearest point of the surface); and from positions: "
+    "local_coords, which resolve a small body in a large domain, and fourier, sines and cosines of them.",
+    ("position",): "Center and length scale of the points, for log_distance, local_coords and fourier.",
     ("units",): "Units of fields and coordinates. A file with another unit for a field is an error.",
     (
         "test",
@@ -59,6 +75,7 @@ def dataset_text(config: CasesConfig, summary: FolderSummary) -> str:
         "fields": _listing(local, len(summary.files)),
         "numbers": _listing((f for f in summary.fields if f.constant and f.varies), len(summary.files)),
         "masks": f" ({masks})" if masks else "",
+        "patches": f" ({', '.join(summary.patches)})" if summary.patches else "",
     }
     values = config.model_dump(mode="json")
     sections = []

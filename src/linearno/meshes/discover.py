@@ -1,140 +1,121 @@
-"""Find the cases in a folder, read the table of their numbers, split them into training and test cases."""
+"""Find the cases in a folder, and split them into training and test cases."""
 
-import csv
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatch
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-import numpy as np
-
-from linearno.core.atomic_io import read_json
 from linearno.core.errors import UserError, require
 from linearno.core.randomness import numpy_generator
+from linearno.meshes.reader import commands
+from linearno.meshes.reader.block_files import is_foam_output, is_openfoam
 from linearno.meshes.reader.io import SUFFIXES
-from linearno.meshes.reader.mesh import CaseFile, split_unit
+from linearno.meshes.reader.mesh import FRAME_MARK, CaseFile
+from linearno.meshes.reader_process import Reader
+from linearno.meshes.simulations import ALL_FILES, case_names, simulation_paths, stem_of
 
-TABLES = ("cases.csv", "cases.json")
-KEYS = ("case", "file", "name")  # possible names of the column with the case names
 SURFACE_SUFFIX = ".stl"
 Share = int | float | tuple[str, ...]  # a number of cases, a fraction of them, or patterns of their names
+Frames = Literal["last", "all"]
 
 
-def find_cases(root: Path, pattern: str = "**/*") -> list[CaseFile]:
-    """Cases in a folder, sorted by name; or one case, if `root` is a file."""
+def find_cases(root: Path, pattern: str = ALL_FILES, frames: Frames = "last") -> list[CaseFile]:
+    """Cases in a folder, sorted by name; or one case, if `root` is one.
+
+    A simulation is one case: an OpenFOAM case folder, a file that refers to others with these files, or a
+    single file. Hidden files and folders below `root` are left out.
+
+    Args:
+        root: folder of cases, or one case.
+        pattern: of the files or case folders, relative to `root`.
+        frames: "last" time of each simulation, or "all" times as cases of their own.
+    """
     require(root, how="give a folder of cases, or one file")
-    if root.is_file():
-        return [case_file(root)]
-    found = [path for path in sorted(root.glob(pattern)) if _is_case(path)]
+    found = [case_file(root)] if root.is_file() else _cases_below(root, pattern)
+    return found if frames == "last" else [frame for case in found for frame in _frames_of(case)]
+
+
+def _cases_below(root: Path, pattern: str) -> list[CaseFile]:
+    found = simulation_paths(root, pattern)
     if not found:
-        raise UserError(f"{root} holds no case ({pattern}); expected files of {', '.join(SUFFIXES)}")
+        raise UserError(
+            f"{root} holds no case ({pattern}); expected OpenFOAM case folders, or files of "
+            f"{', '.join(SUFFIXES)}"
+        )
     stems = {path.with_suffix("") for path in found if path.suffix.lower() != SURFACE_SUFFIX}
-    cases = [
-        case_file(path, root)
-        for path in found
-        if path.suffix.lower() != SURFACE_SUFFIX or path.with_suffix("") not in stems
+    paths = [
+        path for path in found if path.suffix.lower() != SURFACE_SUFFIX or path.with_suffix("") not in stems
     ]
-    names = [case.name for case in cases]
+    names = case_names(root, paths)
     if len(set(names)) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
         raise UserError(f"{root} holds {repeated!r} in several formats; choose one, as in files: '**/*.vtu'")
-    return cases
+    cases = [case_file(path, name) for path, name in zip(paths, names, strict=True)]
+    return sorted(cases, key=attrgetter("name"))
 
 
-def case_file(path: Path, root: Path | None = None) -> CaseFile:
-    """Case of a file, named by its path relative to `root`."""
+def one_case(path: Path) -> CaseFile:
+    """The case of a file or of the folder of one simulation."""
+    found = find_cases(path)
+    if len(found) > 1:
+        raise UserError(f"{path} holds {len(found)} cases, expected one: {found[0].name}, {found[1].name}, …")
+    return found[0]
+
+
+def is_simulation(folder: Path) -> bool:
+    """Whether a folder is one case: an OpenFOAM case, or a time that `foamToVTK` has written."""
+    return is_openfoam(folder) or is_foam_output(folder)
+
+
+def case_file(path: Path, name: str | None = None) -> CaseFile:
+    """Case of a file or an OpenFOAM case folder, named `name` or by its path."""
+    if path.is_dir():
+        if not is_simulation(path):
+            raise UserError(f"{path}: expected a mesh, or an OpenFOAM case folder")
+        return CaseFile(name or path.absolute().name, path)
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"{path}: expected one of {', '.join(SUFFIXES)}, got {path.suffix or 'no suffix'!r}")
     require(path, how="give a mesh, or a file of arrays")
-    name = path.relative_to(root or path.parent).with_suffix("").as_posix()
     surface = path.with_suffix(SURFACE_SUFFIX)
     has_surface = path.suffix.lower() != SURFACE_SUFFIX and surface.exists()
-    return CaseFile(name, path, surface if has_surface else None)
+    return CaseFile(name or stem_of(path), path, surface if has_surface else None)
 
 
-def _is_case(path: Path) -> bool:
-    hidden = any(part.startswith(".") for part in path.parts)
-    return path.is_file() and path.suffix.lower() in SUFFIXES and path.name not in TABLES and not hidden
-
-
-@dataclass(frozen=True)
-class Table:
-    """Numbers of cases.
-
-    Args:
-        rows: numbers by name, by case: its name, file name or the stem of the file name.
-        units: unit of each number.
-        path: file of the table; None without a table.
-    """
-
-    rows: Mapping[str, Mapping[str, float]]
-    units: Mapping[str, str]
-    path: Path | None = None
-
-    def of(self, case: CaseFile) -> Mapping[str, float]:
-        """Numbers of a case; empty if it has no row."""
-        for key in (case.name, case.path.name, case.path.stem):
-            if key in self.rows:
-                return self.rows[key]
-        return {}
-
-
-def read_table(folder: Path) -> Table:
-    """Read `cases.csv` or `cases.json` in the folder; an empty table if neither exists."""
-    path = next((folder / name for name in TABLES if (folder / name).exists()), None)
-    if path is None:
-        return Table({}, {})
-    rows: dict[str, dict[str, float]] = {}
-    units: dict[str, str] = {}
-    for case, cells in (_json_rows(path) if path.suffix == ".json" else _csv_rows(path)).items():
-        rows[case] = {}
-        for head, text in cells.items():
-            name, unit = split_unit(head.strip())
-            if unit:
-                units[name] = unit
-            if str(text).strip():
-                rows[case][name] = _number(text, f"{path}: {name} of {case}")
-    return Table(rows, units, path)
-
-
-def _csv_rows(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file, restkey="", restval=""))
-    except (UnicodeDecodeError, csv.Error):
-        raise UserError(f"{path} is not a table; expected comma-separated values") from None
-    key = next(
-        (head for head in (rows[0] if rows else {}) if split_unit(head.strip())[0].lower() in KEYS), None
-    )
-    if key is None:
-        raise UserError(f"{path}: expected a column {' or '.join(KEYS)} that names the cases")
-    return {row.pop(key).strip(): row for row in rows}
-
-
-def _json_rows(path: Path) -> dict[str, dict[str, Any]]:
-    how = 'expected {"case": {"name": number}}'
-    values = read_json(path, how=how)
-    if not isinstance(values, dict) or not all(isinstance(row, dict) for row in values.values()):
-        raise UserError(f"{path}: {how}")
-    return values
-
-
-def _number(text: Any, what: str) -> float:
-    try:
-        number = float(text)
-    except (TypeError, ValueError):
-        raise UserError(f"{what} is {text!r}, expected a number") from None
-    if not np.isfinite(number):
-        raise UserError(f"{what} is {text}, expected a finite number")
-    return number
+def _frames_of(case: CaseFile) -> list[CaseFile]:
+    """The times of a simulation as cases; the case itself if it has none."""
+    with Reader() as reader:
+        count = reader.call(commands.frame_count, case)
+    if count < 2:
+        return [case]
+    digits = len(str(count - 1))
+    return [
+        replace(case, name=f"{case.name}{FRAME_MARK}{number:0{digits}d}", frame=number)
+        for number in range(count)
+    ]
 
 
 def split_cases(
     cases: Sequence[CaseFile], train: Share, test: Share, seed: int
 ) -> tuple[list[CaseFile], list[CaseFile]]:
-    """Split cases into training and test cases; numbers and fractions are drawn with the seed."""
+    """Split cases into training and test cases; numbers and fractions are drawn with the seed.
+
+    All frames of a simulation go to the same split; shares count simulations.
+    """
+    frames: dict[str, list[CaseFile]] = {}
+    for case in cases:
+        frames.setdefault(case.simulation, []).append(case)
+    firsts = [group[0] for group in frames.values()]
+    parts = _split_simulations(firsts, train, test, seed)
+    by_name = attrgetter("name")
+    chosen = [[frame for case in part for frame in frames[case.simulation]] for part in parts]
+    return sorted(chosen[0], key=by_name), sorted(chosen[1], key=by_name)
+
+
+def _split_simulations(
+    cases: Sequence[CaseFile], train: Share, test: Share, seed: int
+) -> tuple[list[CaseFile], list[CaseFile]]:
     matched = {
         what: _matching(cases, share) if isinstance(share, tuple) else []
         for what, share in (("train", train), ("test", test))
@@ -159,8 +140,7 @@ def split_cases(
             raise UserError(
                 f"data.{what}={share}, but only {len(matched[what])} of {len(cases)} cases are left for it"
             )
-    by_name = attrgetter("name")
-    return sorted(matched["train"], key=by_name), sorted(matched["test"], key=by_name)
+    return matched["train"], matched["test"]
 
 
 def count_of(share: int | float, total: int) -> int:
@@ -172,5 +152,9 @@ def _matching(cases: Iterable[CaseFile], patterns: Sequence[str]) -> list[CaseFi
     return [
         case
         for case in cases
-        if any(fnmatch(case.name, pattern) or fnmatch(case.path.name, pattern) for pattern in patterns)
+        if any(
+            fnmatch(name, pattern)
+            for pattern in patterns
+            for name in (case.name, case.simulation, case.path.name)
+        )
     ]

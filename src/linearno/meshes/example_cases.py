@@ -131,7 +131,11 @@ DATASETS.register("cases")(
                 settings={"width": 64, "depth": 4, "heads": 4, "slices": 32},
                 summary="LinearNO on your own cases: write a dataset.yaml with `linearno init FOLDER`, then "
                 "train that.",
-            )
+            ),
+            "pod-gp": Variant(
+                settings={"output_components": 0.9999999},
+                summary="POD-GP on your own cases that share a mesh and differ in few parameters.",
+            ),
         },
         resolution=RESOLUTION,
     )

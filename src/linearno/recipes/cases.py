@@ -1,11 +1,14 @@
 """Run configuration for a user's cases, with model size and schedule chosen by their number and size."""
 
+from typing import Any
+
 from linearno.core.errors import UserError
+from linearno.data import DATASETS, FieldData, Splits
 from linearno.meshes import CasesConfig
 from linearno.meshes.discover import find_cases, split_cases
 from linearno.meshes.reader import commands
 from linearno.meshes.reader_process import Reader
-from linearno.models import MODELS
+from linearno.models import MODELS, self_fitting
 from linearno.run_config import RunConfig
 from linearno.training import LossConfig, TrainingConfig
 
@@ -23,30 +26,60 @@ TARGET_STEPS = 6000
 MIN_EPOCHS, MAX_EPOCHS = 20, 500
 
 
-def cases_run(data: CasesConfig) -> RunConfig:
-    """LinearNO on a user's cases: a larger model for more points, about `TARGET_STEPS` training steps."""
-    cases, points = case_sizes(data)
+def cases_run(data: CasesConfig, model: str = "linearno", splits: Splits | None = None) -> RunConfig:
+    """A model on a user's cases: a larger LinearNO for more points, about `TARGET_STEPS` training steps.
+
+    Args:
+        data: the cases.
+        model: registered name; others than LinearNO have their default settings.
+        splits: the cases as arrays, if they have been read.
+    """
+    cases, points = case_sizes(data) if splits is None else _sizes_of(splits.train)
+    if model != "linearno":
+        return _other_run(data, model, cases, points)
     sizes = MODEL_BY_TOTAL_POINTS.items()
-    model = next((settings for limit, settings in sizes if cases * points <= limit), LARGEST_MODEL)
+    settings = next((settings for limit, settings in sizes if cases * points <= limit), LARGEST_MODEL)
     batch = max(1, min(MAX_BATCH, TARGET_BATCH_POINTS // points, cases // 8))
     return RunConfig(
         recipe="cases/linearno",
         data=data,
-        model=MODELS["linearno"].config.make({"name": "linearno", **model}),
+        model=MODELS["linearno"].config.make({"name": "linearno", **settings}),
         training=TrainingConfig(
             epochs=max(MIN_EPOCHS, min(MAX_EPOCHS, round(TARGET_STEPS * batch / cases))),
             batch=batch,
             points=MAX_MESH_POINTS if points > MAX_MESH_POINTS else None,
-            lr=2e-3 if model["width"] <= 64 else 1e-3,
+            lr=2e-3 if settings["width"] <= 64 else 1e-3,
             weight_decay=1e-5,
             loss=LossConfig(scaled=True),
         ),
     )
 
 
+def _other_run(data: CasesConfig, name: str, cases: int, points: int) -> RunConfig:
+    """A model with its default settings, and the schedule of LinearNO unless it is fitted in closed form."""
+    settings = DATASETS["cases"].variant(name).settings
+    training: dict[str, Any] = {"epochs": 1, "loss": {"scaled": True}}
+    if not self_fitting(name):
+        batch = max(1, min(MAX_BATCH, TARGET_BATCH_POINTS // points, cases // 8))
+        epochs = max(MIN_EPOCHS, min(MAX_EPOCHS, round(TARGET_STEPS * batch / cases)))
+        training |= {"epochs": epochs, "batch": batch, "lr": 1e-3, "weight_decay": 1e-5}
+    return RunConfig(
+        recipe=f"cases/{name}",
+        data=data,
+        model=MODELS[name].config.make({"name": name, **settings}),
+        training=TrainingConfig.make(training),
+    )
+
+
+def _sizes_of(train: FieldData) -> tuple[int, int]:
+    """Number of cases, and points of the largest."""
+    points = train.coords.shape[-2] if train.offsets is None else int(train.offsets.diff().max())
+    return len(train), points
+
+
 def case_sizes(data: CasesConfig) -> tuple[int, int]:
     """Number of training cases, and points (or cells) of the largest among `INSPECTED_CASES` of them."""
-    train, _ = split_cases(find_cases(data.root, data.files), data.train, data.test, data.seed)
+    train, _ = split_cases(find_cases(data.root, data.files, data.frames), data.train, data.test, data.seed)
     counts = []
     with Reader() as reader:
         for file in train[:: max(1, len(train) // INSPECTED_CASES)]:

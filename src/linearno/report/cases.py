@@ -208,7 +208,9 @@ def _field_name(name: str) -> str:
 
 
 def _case_title(run: Run, found: Cases, index: int) -> str:
-    return f"{capitalise(RANKS[index])} case: {split(run)} sample {found.sample[index]}"
+    sample = int(found.sample[index])
+    name = run.names[sample] if sample < len(run.names) else f"{split(run)} sample {sample}"
+    return f"{capitalise(RANKS[index])} case: {name}"
 
 
 def _error_text(run: Run, found: Cases, index: int) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from linearno.core.atomic_io import write_text
 from linearno.core.provenance import package_version
-from linearno.report import cases
+from linearno.report import cases, own_cases
 from linearno.report import plots as pictures
 from linearno.report.benchmark_figures import benchmark_figures
 from linearno.report.figures import write_figures
@@ -86,8 +86,11 @@ def _run_section(run: Run, index: int) -> Section:
             )
         )
     for key, title, content in (
+        ("comparison", "Comparison with simple predictions", own_cases.comparison(run)),
+        ("quantities", "Integral quantities", own_cases.quantities(run)),
         ("cases", "Best, median and worst case", cases.cases(run)),
         ("benchmark", "Figures of the benchmark", benchmark_figures(run)),
+        ("all", "All test cases", own_cases.all_cases(run)),
         ("motion", "The median case in motion", cases.animation(run)),
         ("slices", "Slices", pictures.slices(run)),
         ("source", "Provenance", provenance(run)),

@@ -5,7 +5,7 @@ Axes: S samples, K cases, N points, X coordinates, C channels, T frames, P obser
 
 import csv
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,8 @@ class Run:
         frame_errors: (T,) mean relative L2 of each frame of a rollout.
         cases: best, median and worst sample.
         test_set: values (S,) of all test samples by name, if the benchmark has some.
+        names: names of the test samples, if they have names.
+        choice: content of choice.json, if the model was chosen among several.
     """
 
     name: str
@@ -113,6 +115,8 @@ class Run:
     frame_errors: Float[ndarray, "T"] | None
     cases: Cases | None
     test_set: dict[str, ndarray] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    choice: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
@@ -150,6 +154,8 @@ def read_run(folder: Path, name: str) -> Run:
         frame_errors=_frame_errors(folder / "metrics.json", metrics),
         cases=_read_cases(folder / "figures" / "cases.npz", card),
         test_set=_read_arrays(folder / "figures" / "test_set.npz"),
+        names=_read_names(folder / "per_sample.csv"),
+        choice=_read_json_object(folder / "choice.json"),
     )
 
 
@@ -212,6 +218,14 @@ def _read_arrays(path: Path) -> dict[str, ndarray]:
             return {name: disk[name] for name in disk.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is damaged ({error}); {REEVALUATE}") from None
+
+
+def _read_names(path: Path) -> tuple[str, ...]:
+    """Read the names of the samples in per_sample.csv, if it has them."""
+    if not path.exists():
+        return ()
+    with path.open(encoding="utf-8", newline="") as file:
+        return tuple(row["name"] for row in csv.DictReader(file) if row.get("name"))
 
 
 def _read_cases(path: Path, card: dict[str, Any]) -> Cases | None:

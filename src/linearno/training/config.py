@@ -34,6 +34,7 @@ class TrainingConfig(Config):
         ema: decay of averaged weights, which then are the result; None: none.
         validation: training samples held out (the last of a seeded permutation) to choose the epoch whose
             weights are the result; 0 is the paper's protocol: the last epoch.
+        patience: stop after so many epochs without a smaller validation error; 0: never.
         checkpoint_epochs: epochs between checkpoints.
         checkpoint_seconds: least time between checkpoints.
         capture: replay the step as a CUDA graph; false: launch every kernel from Python.
@@ -65,6 +66,7 @@ class TrainingConfig(Config):
     eval_precision: Precision = "fp32"
     ema: float | None = None
     validation: NonNegativeInt = 0
+    patience: NonNegativeInt = 0
     checkpoint_epochs: PositiveInt = 1
     checkpoint_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     capture: bool = True
@@ -91,6 +93,8 @@ class TrainingConfig(Config):
 
     @model_validator(mode="after")
     def _drawn_points_form_no_grid(self) -> "TrainingConfig":
+        if self.patience and not self.validation:
+            raise ValueError(f"patience={self.patience} needs validation samples; set validation")
         if self.points is None and self.keep_surface:
             raise ValueError("keep_surface=true says which points to take: set points, or leave it out")
         if self.points is not None and self.loss.gradient_weight:

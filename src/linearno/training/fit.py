@@ -63,7 +63,7 @@ def fit(
     run = _Run(setup, device, folder, fingerprint)
     run.resume()
     with stop_on_signals(deadline) as stop, run.trainer.active():
-        while run.state.epoch < setup.config.epochs:
+        while run.state.epoch < setup.config.epochs and not run.stalled:
             for index in run.start_epoch():
                 run.trainer.step(index)
                 run.after_step(stop)
@@ -111,6 +111,15 @@ class _Run:
         log.info("%s; %s; %d parameters; %d samples", device, config.precision, parameters, samples)
         log.info("%d steps done of %d epochs", state.total_steps, config.epochs)
 
+    @property
+    def stalled(self) -> bool:
+        """Whether the validation error has not fallen for `patience` epochs."""
+        if not self.config.patience:
+            return False
+        errors = [record.validation for record in read_history(self.history)]
+        known = [inf if error is None else error for error in errors]
+        return bool(known) and len(known) - 1 - known.index(min(known)) >= self.config.patience
+
     def start_epoch(self) -> tuple[Tensor, ...]:
         """Sample indices of the remaining steps, in an order that depends on seed and epoch alone."""
         state = self.state
@@ -152,7 +161,7 @@ class _Run:
         state.grad_norms.zero_()
         if parallel.is_main_process():
             append_history(self.history, record)  # before the checkpoint: a resumed run cuts, it cannot add
-        if number is not None or state.epoch == self.config.epochs or self._checkpoint_due():
+        if number is not None or state.epoch == self.config.epochs or self.stalled or self._checkpoint_due():
             self._save()
         self._warn_of_spike(record)
         if on_epoch and parallel.is_main_process():

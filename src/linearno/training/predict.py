@@ -185,6 +185,11 @@ def _errors_by_field(predictions: Tensor, splits: Splits) -> dict[str, Any]:
     return found
 
 
+def errors_by_field(predictions: Tensor, splits: Splits) -> dict[str, float]:
+    """Mean relative L2 error of each output field, and of a single one too."""
+    return {name: field["mean"] for name, field in _errors_by_field(predictions, splits).items()}
+
+
 def mean_field_error(splits: Splits, metric: PerSample = relative_l2) -> float:
     """The error of predicting the mean of the training targets for every sample.
 

@@ -80,13 +80,32 @@ class TrainingSetup:
 
 
 def split_validation(train: FieldData, count: int, seed: int) -> tuple[FieldData, FieldData | None]:
-    """Training and validation samples; the latter are the last `count` of a seeded permutation."""
+    """Training and validation samples; the latter are the last `count` of a seeded permutation.
+
+    Of data with groups whole groups are held out, as many as make up `count` samples or more.
+    """
     if count >= len(train):
         raise UserError(f"training.validation={count} leaves none of {len(train)} samples to train on")
     if count == 0:
         return train, None
+    if train.groups:
+        held = torch.tensor(_held_out_groups(train.groups, count, seed))
+        return train.subset((~held).nonzero()[:, 0]), train.subset(held.nonzero()[:, 0])
     order = torch.randperm(len(train), generator=torch_generator(seed))
     return train.subset(order[:-count]), train.subset(order[-count:])
+
+
+def _held_out_groups(groups: tuple[int, ...], count: int, seed: int) -> list[bool]:
+    """Mask of the samples in the last groups of a seeded permutation."""
+    names = sorted(set(groups))
+    held: set[int] = set()
+    for index in torch.randperm(len(names), generator=torch_generator(seed)).flip(0).tolist():
+        if sum(group in held for group in groups) >= count:
+            break
+        held.add(names[index])
+    if len(held) == len(names):
+        raise UserError(f"training.validation={count} leaves none of {len(names)} simulations to train on")
+    return [group in held for group in groups]
 
 
 def _require_needs(setup: TrainingSetup) -> None:

@@ -3,8 +3,9 @@
 Axes: K points or cells of a case, Q query points.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy import ndarray
 
 from linearno.core.errors import UserError
 from linearno.meshes.reader import array_files, vtk_files
-from linearno.meshes.reader.features import derived_inputs
+from linearno.meshes.reader.features import Position, derived_inputs, position_inputs
 from linearno.meshes.reader.geometry import (
     AXES,
     Surface,
@@ -23,8 +24,11 @@ from linearno.meshes.reader.geometry import (
     marked_part,
     orient_normals,
 )
-from linearno.meshes.reader.io import faults_of, open_mesh
+from linearno.meshes.reader.io import faults_of, is_array_file, open_mesh, read_blocks
 from linearno.meshes.reader.mesh import Arrays, CaseFile, Mesh, mean_over
+from linearno.meshes.reader.patches import marks_of, names_in, patch_surface
+from linearno.meshes.reader.plane import to_space
+from linearno.meshes.reader.quantities import Functional, weights_of
 
 MAX_RELATIVE_DISTANCE = 1e-6  # of surface points from the surface, over the extent of the mesh
 TOLERABLE = ("degenerate", "duplicates")
@@ -39,9 +43,13 @@ class MeshRequest:
         fields: names of fields at that location.
         numbers: names of numbers of the whole case.
         derived: names of inputs derived from the surface.
-        surface: "own" (boundary of the mesh), "beside" (the `.stl` file), or the field that marks it.
+        surface: "own" (boundary of the mesh), "beside" (the `.stl` file), patches of the boundary separated
+            by commas, or the field that marks it.
         mark_surface: whether to return the mask of the points on the surface.
         tolerate: faults of the mesh that are not errors.
+        plane: whether a mesh that is one cell thick, or a wedge, is reduced to its plane.
+        position: how positions are transformed, for the inputs that are derived from them.
+        quantities: integral quantities by name.
     """
 
     location: str = "points"
@@ -51,6 +59,9 @@ class MeshRequest:
     surface: str = "own"
     mark_surface: bool = False
     tolerate: Sequence[str] = ()
+    plane: bool = True
+    position: Position | None = None
+    quantities: Mapping[str, Functional] = field(default_factory=dict)
 
 
 @dataclass
@@ -67,6 +78,10 @@ class MeshValues:
         axes: axes along which the mesh has an extent.
         units: unit of each field.
         known: names of all fields.
+        patches: names of the patches of the boundary.
+        topology: hash of the cells, which is the same for meshes that differ in coordinates only.
+        time: time of the frame, if the file has several.
+        weights: weights (K,) of each integral quantity whose patches are there.
     """
 
     points: ndarray
@@ -78,6 +93,10 @@ class MeshValues:
     axes: list[str] = field(default_factory=list)
     units: dict[str, str] = field(default_factory=dict)
     known: list[str] = field(default_factory=list)
+    patches: list[str] = field(default_factory=list)
+    topology: str = ""
+    time: float | None = None
+    weights: Arrays = field(default_factory=dict)
 
 
 @dataclass
@@ -135,6 +154,13 @@ class MeshSummary:
         open_edges: number of open edges of each available surface, "own" and "beside".
         fields: summaries of the fields.
         faults: message of each fault.
+        patches: number of faces of each patch of the boundary, by name.
+        thin: how the mesh was reduced to its plane, if it was.
+        times: times of the frames.
+        boxes: lowest and highest corner of each patch.
+        center: median of the points.
+        spread: half the range between the quartiles of the points, of the axis where it is largest.
+        extent: largest extent.
     """
 
     kind: str
@@ -146,6 +172,13 @@ class MeshSummary:
     open_edges: dict[str, int]
     fields: list[FieldSummary]
     faults: dict[str, str]
+    patches: dict[str, int] = field(default_factory=dict)
+    thin: str | None = None
+    times: list[float] = field(default_factory=list)
+    boxes: dict[str, list[list[float]]] = field(default_factory=dict)
+    center: list[float] = field(default_factory=list)
+    spread: float = 0.0
+    extent: float = 0.0
 
     def count(self, location: str) -> int:
         return self.points if location == "points" else self.cells
@@ -153,35 +186,66 @@ class MeshSummary:
 
 def read(file: CaseFile, request: MeshRequest) -> MeshValues:
     """Read points, fields, numbers and derived inputs of a case."""
-    mesh = open_mesh(file)
+    mesh = open_mesh(file, plane=request.plane)
     _require_no_faults(mesh, request)
     points = np.asarray(mesh.points, dtype=float) if request.location == "points" else mesh.centres
     values = MeshValues(points, axes=axes_of(mesh.points), units=mesh.units)
     values.known = [*mesh.fields["points"], *mesh.fields["cells"]]
+    values.patches, values.topology = list(mesh.patches), _topology(mesh)
+    if mesh.times:
+        values.time = mesh.times[-1 if file.frame is None else file.frame]
     values.fields = _find_existing(request.fields, lambda name: field_at(mesh, name, request.location))
     values.numbers = _find_existing(request.numbers, lambda name: _number(mesh, name))
-    if request.derived or request.mark_surface:
-        surface, body = _surface(file, mesh, request.surface), request.surface == "beside"
-        if request.derived:
-            values.derived = derived_inputs(request.derived, points, surface, body=body)
-        if request.mark_surface:
-            values.surface = _on_surface(mesh, points, surface, request)
+    values.derived = _derived(file, mesh, request, points)
+    if request.mark_surface:
+        surface = _surface(file, mesh, request.surface)
+        values.surface = _on_surface(mesh, points, surface, request)
+    for name, functional in request.quantities.items():
+        if functional.patch and not names_in(functional.patch, mesh):
+            continue  # a missing patch
+        values.weights[name] = weights_of(mesh, functional, request.location)
     return values
 
 
 def probe(file: CaseFile, request: MeshRequest, points: ndarray) -> MeshValues:
     """Interpolate fields and derived inputs of a case at query points (Q, 3)."""
-    mesh = open_mesh(file)
+    mesh = open_mesh(file, plane=request.plane)
     points, axes = points.astype(float), axes_of(mesh.points)
     flat = [number for number, axis in enumerate(AXES) if axis not in axes]
     points[:, flat] = mesh.points[0, flat]  # project onto the plane of a plane mesh
     values = MeshValues(points)
     if request.fields:
         values.inside, values.fields = _interpolate(mesh, points, request.fields)
-    if request.derived:
-        surface, body = _surface(file, mesh, request.surface), request.surface == "beside"
-        values.derived = derived_inputs(request.derived, points, surface, body=body)
+    values.derived = _derived(file, mesh, request, points)
     return values
+
+
+def _derived(file: CaseFile, mesh: Mesh, request: MeshRequest, points: ndarray) -> Arrays:
+    """Inputs derived from the surface and from positions."""
+    found, position = {}, request.position
+    if position is not None:
+        found = position_inputs(request.derived, points, position)
+    if names := [name for name in request.derived if name not in found]:
+        surface, body = _surface(file, mesh, request.surface), request.surface == "beside"
+        scale = 1.0 if position is None else position.scale
+        found |= derived_inputs(names, points, surface, body=body, scale=scale)
+    return found
+
+
+def interpolate(file: CaseFile, points: ndarray, values: ndarray, location: str, plane: bool) -> ndarray:
+    """Values (K, C) at the points or in the cells of a mesh, interpolated at query points (Q, 3)."""
+    mesh = open_mesh(file, plane=plane)
+    points, axes = points.astype(float), axes_of(mesh.points)
+    flat = [number for number, axis in enumerate(AXES) if axis not in axes]
+    points[:, flat] = mesh.points[0, flat]
+    bare = replace(mesh, fields={"points": {}, "cells": {}, "case": {}})
+    bare.fields[location]["value"] = values
+    inside, found = _interpolate(bare, points, ["value"])
+    if outside := int((~inside).sum()):
+        raise UserError(
+            f"does not contain {outside} of {len(points)} query points; this model predicts inside it only"
+        )
+    return found["value"].reshape(len(points), -1)
 
 
 def points_of(file: CaseFile) -> ndarray:
@@ -192,13 +256,25 @@ def points_of(file: CaseFile) -> ndarray:
 
 
 def annotate(
-    file: CaseFile, out: Path, suffix: str, location: str, arrays: Arrays, units: dict[str, str]
+    file: CaseFile,
+    out: Path,
+    suffix: str,
+    location: str,
+    arrays: Arrays,
+    units: dict[str, str],
+    plane: bool = True,
 ) -> None:
-    """Write the contents of the file and further arrays at its points or in its cells to `out`."""
-    if file.path.suffix.lower() in array_files.SUFFIXES:
+    """Write the contents of the file and further arrays at its points or in its cells to `out`.
+
+    Arrays of a mesh that was reduced to its plane are written to the mesh in space.
+    """
+    if is_array_file(file):
         array_files.write_annotated(file.path, out, suffix, arrays, units)
-    else:
-        vtk_files.write_grid(file.path, out, suffix, location, arrays, units)
+        return
+    if lift := open_mesh(file, plane=plane).lift:
+        local = {name: part for name, part in arrays.items() if not name.startswith(vtk_files.CASE_PREFIX)}
+        arrays = arrays | to_space(lift, location, local)
+    vtk_files.write_grid(read_blocks(file).grid, out, suffix, location, arrays, units)
 
 
 def summarise(file: CaseFile) -> MeshSummary:
@@ -225,7 +301,32 @@ def summarise(file: CaseFile) -> MeshSummary:
             if location != "case" or values.size
         ],
         faults_of(mesh),
+        {name: len(cells.types) for name, cells in mesh.patches.items()},
+        None if mesh.lift is None else mesh.lift.thin,
+        mesh.times,
+        {name: _box(mesh.points[cells.corners]) for name, cells in mesh.patches.items()},
+        *(_spread(mesh.points) if usable else ([], 0.0, 0.0)),
     )
+
+
+def _box(points: ndarray) -> list[list[float]]:
+    return [points.min(axis=0).tolist(), points.max(axis=0).tolist()]
+
+
+def _spread(points: ndarray) -> tuple[list[float], float, float]:
+    """Median of the points, half the range between their quartiles, and their extent."""
+    low, center, high = np.quantile(points, (0.25, 0.5, 0.75), axis=0)
+    return center.tolist(), float((high - low).max() / 2), float(np.ptp(points, axis=0).max())
+
+
+def _topology(mesh: Mesh) -> str:
+    """Hash of the cells; empty for a point cloud, whose points have no order in common with another."""
+    if mesh.cells is None:
+        return ""
+    digest = sha256(str(len(mesh.points)).encode())
+    for part in mesh.cells:
+        digest.update(np.ascontiguousarray(part, dtype=np.int64).tobytes())
+    return digest.hexdigest()
 
 
 def field_at(mesh: Mesh, name: str, location: str) -> ndarray | None:
@@ -276,10 +377,14 @@ def _surface(file: CaseFile, mesh: Mesh, choice: str) -> Surface:
         return orient_normals(vtk_files.read_grid(file.surface))
     if choice == "own":
         return boundary(mesh)
+    if names := names_in(choice, mesh):
+        return patch_surface(mesh, names)
     marks = mesh.fields["points"].get(choice)
     if marks is None:
+        there = f"; its patches are {', '.join(mesh.patches)}" if mesh.patches else ""
         raise UserError(
-            f"holds no {choice!r} at its points; expected a field that marks those of the surface"
+            f"holds no {choice!r}; expected a patch of its boundary, or a field that marks the points of the "
+            f"surface{there}"
         )
     return marked_part(boundary(mesh), np.any(marks.reshape(len(marks), -1), axis=1))
 
@@ -293,6 +398,8 @@ def _on_surface(mesh: Mesh, points: ndarray, surface: Surface, request: MeshRequ
     if request.surface == "beside":
         distance = derived_inputs(["unsigned_distance"], points, surface, body=True)["unsigned_distance"]
         return distance <= MAX_RELATIVE_DISTANCE * np.ptp(points, axis=0).max()
+    if names := names_in(request.surface, mesh):
+        return marks_of(mesh, names)
     return surface.marks(len(mesh.points))
 
 
@@ -333,3 +440,8 @@ def _summary(mesh: Mesh, name: str, location: str, values: ndarray, marks: ndarr
         bool(surface_only),
         {mesh.units[name]} if name in mesh.units else set(),
     )
+
+
+def frame_count(file: CaseFile) -> int:
+    """Number of times in the files of a simulation; 0 without times."""
+    return 0 if is_array_file(file) else len(read_blocks(file).times)

@@ -5,6 +5,7 @@ surface.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import dist
 from typing import Any, cast
 
@@ -16,11 +17,42 @@ from linearno.meshes.reader.geometry import Surface
 from linearno.meshes.reader.mesh import Arrays
 
 
-def derived_inputs(names: Sequence[str], points: ndarray, surface: Surface, *, body: bool) -> Arrays:
-    """Compute derived inputs at points; with `body`, distances inside the surface are negative.
+@dataclass(frozen=True)
+class Position:
+    """How positions are transformed, so that small distances near a body count in a large domain.
+
+    Args:
+        center: of the points, in space.
+        scale: length below which distances are resolved linearly.
+        frequencies: number of octaves of the Fourier features.
+    """
+
+    center: tuple[float, float, float]
+    scale: float
+    frequencies: int = 4
+
+
+def position_inputs(names: Sequence[str], points: ndarray, position: Position) -> Arrays:
+    """Inputs derived from positions alone.
+
+    local_coords (3)               asinh((x − center) / scale): linear near the center, logarithmic far away
+    fourier (3, 2 · frequencies)   sines and cosines of 1, 2, 4, … times the local coordinates
+    """
+    local = np.arcsinh((points - np.array(position.center)) / position.scale)
+    octaves = 2.0 ** np.arange(position.frequencies)
+    phases = local[:, :, None] * octaves
+    found = {"local_coords": local, "fourier": np.concatenate([np.sin(phases), np.cos(phases)], axis=2)}
+    return {name: found[name] for name in names if name in found}
+
+
+def derived_inputs(
+    names: Sequence[str], points: ndarray, surface: Surface, *, body: bool, scale: float = 1.0
+) -> Arrays:
+    """Compute inputs derived from the surface; with `body`, distances inside the surface are negative.
 
     distance            distance to a closed surface
     unsigned_distance   distance to any surface
+    log_distance        asinh(distance / scale) of the unsigned distance
     normals (3)         unit normals pointing out of the mesh or the body
     curvature           mean curvature, 1 / length; > 0 where the body or the mesh is convex
     """
@@ -32,7 +64,7 @@ def derived_inputs(names: Sequence[str], points: ndarray, surface: Surface, *, b
         )
     nearest, face = _nearest(points, surface)
     length = np.linalg.norm(points - nearest, axis=1)
-    found = {"unsigned_distance": length}
+    found = {"unsigned_distance": length, "log_distance": np.arcsinh(length / scale)}
     if "distance" in names:
         found["distance"] = np.where(_inside(points, surface), -length, length) if body else length
     corners = surface.faces[face]
@@ -42,7 +74,7 @@ def derived_inputs(names: Sequence[str], points: ndarray, surface: Surface, *, b
         found["normals"] = normal / np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-300)
     if "curvature" in names:
         found["curvature"] = (weights * mean_curvature(surface)[corners]).sum(axis=1)
-    return {name: found[name] for name in names}
+    return {name: found[name] for name in names if name in found}
 
 
 def mean_curvature(surface: Surface) -> ndarray:

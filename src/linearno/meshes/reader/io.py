@@ -3,18 +3,48 @@
 import numpy as np
 
 from linearno.core.errors import UserError
-from linearno.meshes.reader import array_files, vtk_files
+from linearno.meshes.reader import array_files, block_files, frd_file, meshio_files, vtk_files
+from linearno.meshes.reader.block_files import Blocks
 from linearno.meshes.reader.geometry import degenerate_cells, duplicate_points
 from linearno.meshes.reader.mesh import Arrays, CaseFile, Mesh
+from linearno.meshes.reader.patches import patches_of
+from linearno.meshes.reader.plane import reduce_to_plane
 
-SUFFIXES = (*vtk_files.SUFFIXES, *array_files.SUFFIXES)
+GRID_SUFFIXES = (*block_files.SUFFIXES, frd_file.SUFFIX, *meshio_files.SUFFIXES)
+SUFFIXES = (*vtk_files.SUFFIXES, *array_files.SUFFIXES, *GRID_SUFFIXES)
 
 
-def open_mesh(file: CaseFile) -> Mesh:
-    """The mesh of a case, checked for consistency."""
+def is_array_file(file: CaseFile) -> bool:
+    return file.path.suffix.lower() in array_files.SUFFIXES
+
+
+def read_blocks(file: CaseFile) -> Blocks:
+    """The PyVista grid of a case with all fields, the patches of its boundary, and its times."""
+    path, suffix = file.path, file.path.suffix.lower()
+    if path.is_dir() or suffix in block_files.SUFFIXES:
+        return block_files.read_blocks(file)
+    if suffix == frd_file.SUFFIX:
+        grid, times = frd_file.read_frd(path, file.frame)
+        return Blocks(grid, {}, times)
+    if suffix in meshio_files.SUFFIXES:
+        grid, patches = meshio_files.read_meshio(path)
+        return Blocks(grid, patches, [])
+    return Blocks(vtk_files.read_grid(path), {}, [])
+
+
+def open_mesh(file: CaseFile, *, plane: bool = True) -> Mesh:
+    """The mesh of a case, checked for consistency; with `plane` reduced to its plane if it is thin."""
+    mesh = _open_in_space(file)
+    return reduce_to_plane(mesh) if plane else mesh
+
+
+def _open_in_space(file: CaseFile) -> Mesh:
     suffix = file.path.suffix.lower()
-    if suffix in vtk_files.SUFFIXES:
-        return vtk_files.read_mesh(file.path)
+    if not is_array_file(file):
+        found = read_blocks(file)
+        mesh = vtk_files.build_mesh(found.grid)
+        mesh.patches, mesh.times = patches_of(mesh, found.patches), found.times
+        return mesh
     arrays, units = array_files.read_arrays(file.path)
     try:
         return array_files.build_mesh(arrays, units)

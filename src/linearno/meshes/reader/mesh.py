@@ -14,6 +14,8 @@ from linearno.core.errors import UserError
 Arrays = dict[str, ndarray]
 
 NUMERIC_KINDS = "fiub"  # of a dtype: floating point, signed, unsigned, boolean
+PLAIN_SUFFIXES = (".vtu", ".vtp", ".vtk", ".stl", ".npz", ".csv", ".h5")  # never with further files
+FRAME_MARK = "@"  # between the name of a simulation and the number of a frame
 UNIT = re.compile(r"^(.+?)\s*\[([^\[\]]+)\]\s*$")  # as in `p [Pa]`
 
 
@@ -23,19 +25,30 @@ class CaseFile:
 
     Args:
         name: path relative to the folder of cases, without suffix.
-        path: file of the case.
+        path: file of the case, or the folder of an OpenFOAM case.
         surface: the `.stl` file of the same name, if there is one.
+        frame: number of the time to read; None: the last one.
     """
 
     name: str
     path: Path
     surface: Path | None = None
+    frame: int | None = None
 
     @property
     def bytes(self) -> int:
-        """Size of its files."""
+        """Size of its files; of a file that refers to others, of all files in the folder of its name."""
         files = [self.path] if self.surface is None else [self.path, self.surface]
+        beside = self.path.with_name(self.path.name.partition(".")[0])
+        for folder in {self.path, beside} if self.path.suffix.lower() not in PLAIN_SUFFIXES else ():
+            if folder.is_dir():
+                files += [path for path in folder.rglob("*") if path.is_file()]
         return sum(path.stat().st_size for path in files if path.is_file())
+
+    @property
+    def simulation(self) -> str:
+        """Name without that of the frame: frames of one simulation stay in one split."""
+        return self.name if self.frame is None else self.name.rpartition(FRAME_MARK)[0]
 
 
 class Cells(NamedTuple):
@@ -57,6 +70,26 @@ class Cells(NamedTuple):
         return np.repeat(np.arange(len(self.types)), np.diff(self.offsets))
 
 
+class Lift(NamedTuple):
+    """The way back from a mesh in a plane to the mesh in space that it was reduced from.
+
+    Args:
+        points: plane point (N3,) of each point in space.
+        cells: plane cell (E3,) of each cell in space.
+        thin: what was reduced, for messages, such as "one cell thick along z".
+        plane: numbers of the axes of the plane.
+        angles: angle (N3,) of each point of a wedge about its axis; None without one.
+        axis: number of the axis of a wedge.
+    """
+
+    points: ndarray
+    cells: ndarray
+    thin: str
+    plane: tuple[int, int]
+    angles: ndarray | None = None
+    axis: int = 0
+
+
 @dataclass
 class Mesh:
     """Points, cells and fields of one case.
@@ -69,6 +102,9 @@ class Mesh:
         fields: arrays by location and name: (N,) or (N, C) at "points", (E,) or (E, C) in "cells", numbers
             of the whole "case".
         units: unit of each field.
+        patches: faces of the named parts of the boundary, as corners among the points of the mesh.
+        lift: the mesh in space that was reduced to this one in a plane, if one was.
+        times: times of the frames in the file.
     """
 
     points: ndarray
@@ -77,6 +113,9 @@ class Mesh:
     grid: Any = None
     fields: dict[str, Arrays] = field(default_factory=lambda: {"points": {}, "cells": {}, "case": {}})
     units: dict[str, str] = field(default_factory=dict)
+    patches: dict[str, Cells] = field(default_factory=dict)
+    lift: Lift | None = None
+    times: list[float] = field(default_factory=list)
 
     @property
     def cell_count(self) -> int:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from linearno.core.errors import UserError
-from linearno.meshes.reader import vtk_files
+from linearno.meshes.reader import block_files, vtk_files
 from linearno.meshes.reader.mesh import CaseFile
 
 BASE_MEMORY = 3 * 2**30  # bytes of address space per call, plus MEMORY_PER_BYTE times the file size
@@ -31,6 +31,7 @@ def serve() -> None:
             return
         if file != previous:
             vtk_files.forget_grids()
+            block_files.forget_blocks()
         _limit_memory(BASE_MEMORY + MEMORY_PER_BYTE * file.bytes)
         pickle.dump(_outcome(file, partial(function, file, *args, **kwargs)), results)
         results.flush()

@@ -26,6 +26,7 @@ XML_SUFFIX = {
     "RectilinearGrid": ".vtr",
     "ImageData": ".vti",
 }
+CASE_PREFIX = "case:"  # of the names of arrays that are numbers of the case
 SENTINEL = "_end_of_file"
 FIRST_HIGHER_ORDER = 68  # first VTK cell type with any number of corners
 READ_ERRORS = (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError)
@@ -83,8 +84,13 @@ def _stl_is_complete(path: Path) -> bool:
 
 def read_mesh(path: Path) -> Mesh:
     """Read a file as a mesh, checked for consistency, with its units."""
+    return build_mesh(read_grid(path))
+
+
+def build_mesh(grid: Any) -> Mesh:
+    """A PyVista grid as a mesh, checked for consistency, with its units."""
     try:
-        return _build_mesh(read_grid(path))
+        return _build_mesh(grid)
     except READ_ERRORS as error:
         raise UserError(f"is damaged ({error})") from None  # faults that VTK does not report
 
@@ -135,13 +141,22 @@ def _unit_labels(fields: Any) -> dict[str, str]:
 
 
 def write_grid(
-    path: Path, out: Path, suffix: str, location: str, arrays: Arrays, units: dict[str, str]
+    grid: Any, out: Path, suffix: str, location: str, arrays: Arrays, units: dict[str, str]
 ) -> None:
-    """Write the mesh of `path` with additional arrays to `out`, in the format of `suffix`."""
+    """Write a PyVista grid with additional arrays to `out`, in the format of `suffix`.
+
+    Args:
+        grid: the mesh with its own fields.
+        out: file to write.
+        suffix: of the format.
+        location: "points" or "cells".
+        arrays: fields, and under names that begin with "case:" numbers of the case.
+        units: unit of each field.
+    """
     import pyvista
     from vtkmodules.vtkCommonCore import vtkDataArray
 
-    grid = read_grid(path).copy(deep=False)
+    grid = grid.copy(deep=False)
     native = XML_SUFFIX[type(grid).__name__]
     if suffix == ".vtu" != native:
         grid, native = grid.cast_to_unstructured_grid(), ".vtu"
@@ -150,6 +165,9 @@ def write_grid(
         raise UserError(f"holds a {type(grid).__name__}, which a {suffix} file cannot; write one of {fit}")
     data = grid.point_data if location == "points" else grid.cell_data
     for name, values in arrays.items():
+        if name.startswith(CASE_PREFIX):
+            grid.field_data[name.removeprefix(CASE_PREFIX)] = np.atleast_1d(values)
+            continue
         data.set_array(np.ascontiguousarray(values), name)
         if name in units:
             information = data.VTKObject.GetAbstractArray(name).GetInformation()
