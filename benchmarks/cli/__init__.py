@@ -27,6 +27,10 @@ VERBS = {
         "airfoil-flows": Verb("airfoil_flows:airfoil_flows", "Compare flows with the published flows"),
         "forging-meshes": Verb("forging_meshes:forging_meshes", "Compare forgings on finer meshes"),
     },
+    "Service and studio": {
+        "serve-load": Verb("serve:serve_load", "Send many requests to a service"),
+        "serve-malicious": Verb("serve:serve_malicious", "Send malicious uploads to a service"),
+    },
     "Records": {
         "results": Verb("cli.results:results", "List the records, or write the tables of the docs"),
         "gpu-records": Verb("gpu_records:gpu_records", "Measure records that need a GPU"),

@@ -83,7 +83,10 @@ class MeshModel:
         sample, began = case.sample(), time.perf_counter()
         inputs = None if sample.inputs is None else sample.inputs[None]
         values = self.bundle.predict(inputs, sample.coords[None], memory=self.memory)[0].numpy()
-        seconds = time.perf_counter() - began
+        return self.as_prediction(case, values, time.perf_counter() - began)
+
+    def as_prediction(self, case: Case, values: Float[ndarray, "K C"], seconds: float) -> MeshPrediction:
+        """Predicted values with the errors of fields that the file holds; unknown off the surface if so told."""
         if case.surface is not None:
             for name in self.fields.surface_targets:
                 for channel in self._channels(name):
