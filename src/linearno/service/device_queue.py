@@ -7,9 +7,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from linearno.core.errors import UserError
+from linearno.core.log_capture import captured_warnings
 from linearno.inference import Bundle
 from linearno.nn.protocol import Streamable, completes
 from linearno.service.config import ServiceConfig
@@ -200,26 +200,3 @@ def _for_each_sample(coords: Tensor | None, samples: int) -> Tensor | None:
 def _join(parts: list[Tensor | None]) -> Tensor | None:
     tensors = [part for part in parts if part is not None]
     return torch.cat(tensors) if tensors else None
-
-
-class _ThreadHandler(logging.Handler):
-    """Collects the warnings of one thread."""
-
-    def __init__(self, thread: int | None):
-        super().__init__(logging.WARNING)
-        self.thread, self.messages = thread, list[str]()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.thread == self.thread:
-            self.messages.append(record.getMessage())
-
-
-@contextmanager
-def captured_warnings() -> Iterator[list[str]]:
-    """The warnings that this thread logs, as a list that fills."""
-    handler, logger = _ThreadHandler(threading.get_ident()), logging.getLogger("linearno")
-    logger.addHandler(handler)
-    try:
-        yield handler.messages
-    finally:
-        logger.removeHandler(handler)

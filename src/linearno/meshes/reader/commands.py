@@ -24,7 +24,7 @@ from linearno.meshes.reader.geometry import (
     orient_normals,
 )
 from linearno.meshes.reader.io import faults_of, open_mesh
-from linearno.meshes.reader.mesh import Arrays, CaseFile, Mesh, mean_over
+from linearno.meshes.reader.mesh import Arrays, CaseFile, Cells, Mesh, mean_over
 
 MAX_RELATIVE_DISTANCE = 1e-6  # of surface points from the surface, over the extent of the mesh
 TOLERABLE = ("degenerate", "duplicates")
@@ -182,6 +182,12 @@ def probe(file: CaseFile, request: MeshRequest, points: ndarray) -> MeshValues:
         surface, body = _surface(file, mesh, request.surface), request.surface == "beside"
         values.derived = derived_inputs(request.derived, points, surface, body=body)
     return values
+
+
+def shape_of(file: CaseFile) -> tuple[ndarray, Cells | None]:
+    """Points (N, 3) and cells of a case, without fields."""
+    mesh = open_mesh(file)
+    return np.asarray(mesh.points, dtype=float), mesh.cells
 
 
 def points_of(file: CaseFile) -> ndarray:
