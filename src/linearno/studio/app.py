@@ -32,7 +32,8 @@ STATIC: dict[str, Any] = {
     "page": "design", "theme": "light", "tool": "edit", "tick": 0, "flat": True, "camera": None, "panels": [],
     "solving": False, "playing": False, "error": "", "clip_axis": "off", "clip_position": 0.5, "weights": "gather",
     "clip_items": [{"value": key, "text": key} for key in ("off", "x", "y", "z")], "table": [], "live": False,
-    "loss_plot": None, "rank_plot": None, "bars": [], "mark": None, "parts_off": [], "ranges": [], "trust": None,
+    "loss_plot": None, "rank_plot": None, "bars": [], "mark": None, "download": None, "layer_items": [],
+    "head_items": [], "slice_items": [], "layer": "0", "head": "0", "slice": "0", "parts_off": [], "ranges": [], "trust": None,
     "plot": None, "quantities": [], "truth_name": "", "probes": [], "radius": 0.0, "handles": [], "outline": [],
     "shows_handles": [False] * MAX_PANELS, "tools": ["pan"] * MAX_PANELS,
 }  # fmt: skip
@@ -65,6 +66,7 @@ class StudioApp:
         self._aspect = 1.4
         self._seed = 0
         self._pending = False
+        self._shown = self._downloads = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.server.enable_module(MODULE)
         self.state.update(STATIC)
@@ -204,7 +206,7 @@ class StudioApp:
             self._spawn(self._play())
 
     def export_png(self) -> None:
-        """Let the browser send the pictures of the panels, which `save_image` joins to a file."""
+        """Send a picture of the panels to the browser."""
         try:
             picture = export.png(self._panels())
         except UserError as error:
@@ -235,14 +237,15 @@ class StudioApp:
     def update(self) -> None:
         """Fill the state from the model; an error is a message on the page."""
         state, self_model = self.state, self.model
-        self._choices()
         try:
             panels = self._panels()
+            self._choices()
             self._show(panels)
             self._details()
             state.error = ""
         except UserError as error:
             state.error, state.panels = str(error), []
+            self._choices()
         except Exception as error:
             log.exception("the page could not be updated")
             state.error = f"this page could not be computed ({type(error).__name__}); the log has the reason"
@@ -274,24 +277,26 @@ class StudioApp:
             }
             for panel in panels
         ]  # fmt: skip
-        new = self._camera is None or changed_body
+        new = self._camera is None or changed_body or len(panels) != self._shown
+        self._shown = len(panels)
         if panels and new:
-            self._look()
+            self._look(keep=not changed_body)
         for view, _ in zip(self.views, panels, strict=False):
             if view.widget is not None:
                 view.widget.update()
         if panels and new:
             self._push_camera()
 
-    def _look(self) -> None:
-        """Set a camera that fits, for all views."""
-        if not self.state.panels:
+    def _look(self, *, keep: bool = False) -> None:
+        """Point all views at the same place: where they look already, with `keep`, or where it fits."""
+        design = self.model.design
+        if not self.state.panels or design is None:
             return
         geometry = self.model.geometry()
-        self._camera = None
-        if geometry.flat and self.model.design is not None:
-            box = self.model.design.view() if self.state.page != "trust" or True else None
-            self._camera = fitted_camera(box or geometry.box, self._aspect)
+        if not geometry.flat:
+            self._camera = None
+        elif self._camera is None or not keep:
+            self._camera = fitted_camera(design.view() or geometry.box, self._aspect)
         for view in self.views[: len(self.state.panels)]:
             if view.scene.geometry is not None:
                 view.scene.look(self._camera)
@@ -467,12 +472,10 @@ class StudioApp:
                 with self.state:
                     self._details()
 
-    def save_image(self, index: int, image: Any) -> None:
-        """Pictures that the browser sends are not used: `export_png` draws them."""
-
     def _download(self, name: str, kind: str, content: bytes) -> None:
         text = base64.b64encode(content).decode()
-        self.server.js_call("download", "exec", {"name": name, "url": f"data:{kind};base64,{text}"})
+        self._downloads += 1
+        self.state.download = {"name": name, "url": f"data:{kind};base64,{text}", "number": self._downloads}
 
 
 def _numbered(name: str, count: int) -> list[dict[str, str]]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from trame.widgets import html
 from trame_vtk.widgets.vtk import VtkLocalView
 
-from linearno.studio.widgets import Bars, LinePlotView, Overlay
+from linearno.studio.widgets import Bars, Download, LinePlotView, Overlay
 
 if TYPE_CHECKING:
     from linearno.studio.app import StudioApp
@@ -23,6 +23,7 @@ def build_page(app: "StudioApp") -> None:
     """All elements of the page, inside the layout that is open."""
     with html.Div(classes=("'studio ' + theme",)):
         _bar(app)
+        Download(file=("download",))
         with html.Div(classes="body"):
             with html.Div(classes="side"):
                 _problem_controls(app)
@@ -32,6 +33,7 @@ def build_page(app: "StudioApp") -> None:
                 _run_controls(app)
             with html.Main(classes="main"):
                 _banners()
+                _runs()
                 _panels(app)
                 _lower(app)
 
@@ -223,9 +225,8 @@ def _panels(app: "StudioApp") -> None:
                 with html.Div(classes="stage"):
                     with html.Div():
                         view.widget = VtkLocalView(
-                            view.scene.window, ref=f"view{i}", interactor_settings=("trackball", TRACKBALL),
-                            on_image_capture=(app.save_image, f"[{i}, $event]"),
-                        )  # fmt: skip
+                            view.scene.window, ref=f"view{i}", interactor_settings=("trackball", TRACKBALL)
+                        )
                     Overlay(
                         v_if="flat", camera=("camera",), handles=(f"shows_handles[{i}] ? handles : []",),
                         outline=(f"shows_handles[{i}] ? outline : []",), probes=("page === 'inside' ? [] : probes",),
@@ -275,11 +276,6 @@ def _lower(app: "StudioApp") -> None:
             _legend("rank_plot")
             LinePlotView(plot=("rank_plot",))
     _trust_table()
-    with html.Section(classes="card", v_if="page === 'runs' && loss_plot"):
-        html.H2("{{ loss_plot.title }}")
-        _legend("loss_plot")
-        LinePlotView(plot=("loss_plot",))
-    _run_table()
 
 
 def _quantity_table() -> None:
@@ -309,12 +305,22 @@ def _trust_table() -> None:
         html.P("{{ text }}", v_for="text in parts_off", key="text", classes="hint")
 
 
-def _run_table() -> None:
+def _runs() -> None:
+    """Table and curves of all runs."""
     columns = {
         "name": "run", "model": "model", "status": "status", "error": "test error", "epochs": "epochs",
         "time": "training", "parameters": "parameters",
     }  # fmt: skip
-    with html.Section(classes="card", v_if="page === 'runs' && table.length"):
+    with html.Div(classes="lower", v_if="page === 'runs' && table.length"):
+        _run_table(columns)
+        with html.Section(classes="card", v_if="loss_plot"):
+            html.H2("{{ loss_plot.title }}")
+            _legend("loss_plot")
+            LinePlotView(plot=("loss_plot",))
+
+
+def _run_table(columns: dict[str, str]) -> None:
+    with html.Section(classes="card"):
         html.H2("Runs")
         with html.Div(classes="scroll"), html.Table(raw_attrs=['data-test="runs"']):
             with html.Thead(), html.Tr():

@@ -112,20 +112,18 @@ class FieldScene:
             self.renderer.SetBackground(*BACKGROUNDS[theme])
 
     def look(self, camera: Camera | None) -> None:
-        """Look at the plane from above; with None at the whole of a body, in perspective."""
+        """Look at the plane from above; with None at the whole of a body."""
         view = self.renderer.GetActiveCamera()
         if camera is not None:
-            view.ParallelProjectionOn()
-            view.SetPosition(camera.x, camera.y, 1e3 * camera.scale)
+            distance = camera.scale / np.tan(np.radians(view.GetViewAngle() / 2))
+            view.SetPosition(camera.x, camera.y, distance)
             view.SetFocalPoint(camera.x, camera.y, 0)
             view.SetViewUp(0, 1, 0)
-            view.SetParallelScale(camera.scale)
-            view.SetClippingRange(camera.scale, 2e3 * camera.scale)
+            view.SetClippingRange(0.5 * distance, 2 * distance)
             return
         assert self.geometry is not None
         centre = np.mean(self.geometry.box, axis=1)
         size = float(np.linalg.norm(np.ptp(self.geometry.box, axis=1))) or 1.0
-        view.ParallelProjectionOff()
         view.SetFocalPoint(*centre)
         view.SetPosition(*(centre + size * np.array([0.9, -1.1, 0.8])))
         view.SetViewUp(0, 0, 1)

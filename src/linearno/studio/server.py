@@ -1,15 +1,21 @@
 """Start the studio: runs and port are checked first, then the page is served and opened in the browser."""
 
 import logging
+import secrets
 import socket
+import sys
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from aiohttp import web
 
 from linearno.core.errors import UserError
 from linearno.studio.app import StudioApp
 from linearno.studio.runs import open_runs
 
+LOOPBACK = ("127.0.0.1", "::1")
 VERBOSE_LOGGERS = ("trame", "trame_client", "trame_server", "trame_vtk", "wslink", "aiohttp")
 
 log = logging.getLogger(__name__)
@@ -51,7 +57,31 @@ def launch(
             log.info("no browser was found: open the address above")
 
     app.server.controller.on_server_ready.add(ready)
-    app.server.start(port=free, host=host, open_browser=False, show_connection_info=False, timeout=0)
+    secret = secrets.token_urlsafe(24)
+    app.server.controller.on_server_bind.add(lambda server: _add_session(server, secret, host))
+    arguments, sys.argv = sys.argv, [sys.argv[0], "--authKey", secret]  # which trame reads
+    try:
+        app.server.start(
+            port=free, host=host, open_browser=False, show_connection_info=False, timeout=0, backend="aiohttp"
+        )
+    finally:
+        sys.argv = arguments
+
+
+def _add_session(server: Any, secret: str, host: str) -> None:
+    """Answer the page's request for its session; other sites cannot read the reply, so not the secret.
+
+    A server on the loopback address refuses other host names, which a site could resolve to that address.
+    """
+
+    async def session(request: web.Request) -> web.Response:
+        name = request.host.rpartition(":")[0] or request.host
+        if host in LOOPBACK and name not in (*LOOPBACK, "localhost", "[::1]"):
+            raise web.HTTPForbidden(text=f"the studio is not at {name}")
+        scheme = "wss" if request.secure else "ws"
+        return web.json_response({"sessionURL": f"{scheme}://{request.host}/ws", "secret": secret, "id": "studio"})
+
+    server.app.router.add_post("/paraview/", session)
 
 
 def _open(url: str) -> bool:

@@ -40,3 +40,11 @@ class Bars(AbstractElement):
         super().__init__("studio-bars", **attributes)
         self._attr_names += ["values", "chosen", "color"]
         self._event_names += ["choose"]
+
+
+class Download(AbstractElement):
+    """Saves a file, given as {name, url}, whenever it changes."""
+
+    def __init__(self, **attributes: Any):
+        super().__init__("studio-download", **attributes)
+        self._attr_names += ["file"]

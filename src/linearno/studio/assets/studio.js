@@ -3,27 +3,22 @@
   const COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
   const RESEND_MS = 400;
 
+  /* A component with the size of its element in `width` and `height`. */
   function observed(component) {
+    const measure = function () {
+      const box = this.$el.getBoundingClientRect();
+      this.width = box.width; this.height = box.height;
+      if (this.measured) this.measured();
+    };
     return {
+      ...component,
+      methods: { ...component.methods, measure },
       mounted() {
         this.observer = new ResizeObserver(() => this.measure());
         this.observer.observe(this.$el);
         this.measure();
       },
       beforeUnmount() { this.observer.disconnect(); },
-      methods: {
-        measure() {
-          const box = this.$el.getBoundingClientRect();
-          this.width = box.width; this.height = box.height;
-          if (this.measured) this.measured();
-        },
-      },
-      ...component,
-      ...{ methods: { measure() {
-        const box = this.$el.getBoundingClientRect();
-        this.width = box.width; this.height = box.height;
-        if (this.measured) this.measured();
-      }, ...(component.methods || {}) } },
     };
   }
 
@@ -232,11 +227,25 @@
       </svg>`,
   });
 
+  const download = {
+    props: { file: { default: null } },
+    watch: {
+      file(file) {
+        if (!file) return;
+        const link = document.createElement("a");
+        link.href = file.url; link.download = file.name;
+        link.click();
+      },
+    },
+    template: "<span hidden></span>",
+  };
+
   window.linearnoStudio = {
     install(app) {
       app.component("studio-overlay", overlay);
       app.component("studio-plot", plot);
       app.component("studio-bars", bars);
+      app.component("studio-download", download);
     },
   };
 })();
