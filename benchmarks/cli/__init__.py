@@ -30,6 +30,7 @@ VERBS = {
     "Service and studio": {
         "serve-load": Verb("serve:serve_load", "Send many requests to a service"),
         "serve-malicious": Verb("serve:serve_malicious", "Send malicious uploads to a service"),
+        "studio-latency": Verb("studio:studio_latency", "Time a slider of the studio in a browser"),
     },
     "Records": {
         "results": Verb("cli.results:results", "List the records, or write the tables of the docs"),

@@ -484,7 +484,7 @@ def _numbered(name: str, count: int) -> list[dict[str, str]]:
 
 def _slider(parameter: Any) -> dict[str, Any]:
     span = parameter.high - parameter.low
-    text = f"{parameter.value:.4g}" + (f" {parameter.unit}" if parameter.unit else "")
+    text = f"{parameter.value:.3g}" + (f" {parameter.unit}" if parameter.unit else "")
     return {
         "name": parameter.name, "label": re.sub("_", " ", parameter.label), "value": parameter.value,
         "low": parameter.low, "high": parameter.high, "step": parameter.step or span / 200, "text": text,

@@ -39,7 +39,7 @@ def _draw(axes: object, panel: Panel, colors: ScalarMappable) -> None:
     geometry = panel.geometry
     mesh, values = geometry.surface, panel.values[geometry.rows]
     box = geometry.box
-    if mesh.n_faces_strict == 0 or (not geometry.flat and mesh.n_cells > MAX_FACES):
+    if mesh.n_faces == 0 or (not geometry.flat and mesh.n_cells > MAX_FACES):
         points = mesh.points if geometry.location == "points" else mesh.cell_centers().points
         columns = points[:, :2].T if geometry.flat else points.T
         axes.scatter(*columns, c=colors.to_rgba(values), s=4)  # type: ignore[attr-defined]

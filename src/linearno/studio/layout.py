@@ -26,11 +26,11 @@ def build_page(app: "StudioApp") -> None:
         Download(file=("download",))
         with html.Div(classes="body"):
             with html.Div(classes="side"):
+                _inside_controls(app)
+                _run_controls(app)
                 _problem_controls(app)
                 _design_controls(app)
                 _view_controls(app)
-                _inside_controls(app)
-                _run_controls(app)
             with html.Main(classes="main"):
                 _banners()
                 _runs()
@@ -103,9 +103,8 @@ def _problem_controls(app: "StudioApp") -> None:
 
 
 def _parameters(app: "StudioApp") -> None:
-    with html.Label(
-        v_for="p in parameters", key="p.name", classes=("'field' + (p.out ? ' out' : '')",), v_if="page !== 'runs'"
-    ):
+    """A slider for each parameter of the design."""
+    with html.Label(v_for="p in parameters", key="p.name", classes=("'field' + (p.out ? ' out' : '')",)):
         with html.Span():
             html.Span("{{ p.label }}")
             html.B("{{ p.text }}")
@@ -182,21 +181,10 @@ def _inside_controls(app: "StudioApp") -> None:
 def _run_controls(app: "StudioApp") -> None:
     with html.Section(classes="card", v_if="page === 'runs' && parameters.length && panels.length"):
         html.H2("Test sample")
-        _parameters_of_runs(app)
+        _parameters(app)
     with html.Section(classes="card", v_if="page === 'runs'"):
         html.H2("Training")
         html.P("{{ live ? 'A training is going on: this page follows it.' : 'All runs are finished.' }}", classes="hint")
-
-
-def _parameters_of_runs(app: "StudioApp") -> None:
-    with html.Label(v_for="p in parameters", key="p.name", classes="field"):
-        with html.Span():
-            html.Span("{{ p.label }}")
-            html.B("{{ p.text }}")
-        html.Input(
-            type="range", input=(app.set_parameter, "[p.name, Number($event.target.value)]"), __events=["input"],
-            raw_attrs=[":min='p.low'", ":max='p.high'", ":step='p.step'", ":value='p.value'", ":aria-label='p.label'"],
-        )  # fmt: skip
 
 
 def _banners() -> None:

@@ -15,7 +15,7 @@ from linearno.core.durations import format_duration
 from linearno.core.errors import UserError
 from linearno.nn.protocol import model_name
 from linearno.studio import engine
-from linearno.studio.colors import WEIGHTS, Scale, positive_scale, scale_of, symmetric_scale
+from linearno.studio.colors import MEDIUM, WEIGHTS, Scale, positive_scale, scale_of, symmetric_scale
 from linearno.studio.designs import (
     AirfoilDesign,
     CaseDesign,
@@ -25,6 +25,7 @@ from linearno.studio.designs import (
     SampleDesign,
     Series,
 )
+from linearno.studio.designs.darcy import HIGH, LOW
 from linearno.studio.engine import Fields, TrustModel
 from linearno.studio.geometry import Geometry, Plane
 from linearno.studio.inside import SliceInspector
@@ -77,6 +78,7 @@ class StudioModel:
     probes: list[tuple[float, float]] = field(default_factory=list)
     clip: Plane | None = None
     _geometry: tuple[object, Geometry] | None = None
+    _medium: Geometry | None = None
     _trust: dict[int, TrustModel] = field(default_factory=dict)
     _inspectors: dict[tuple[int, int], SliceInspector] = field(default_factory=dict)
     _version: int = 0
@@ -221,11 +223,10 @@ class StudioModel:
 
     def geometry(self) -> Geometry:
         """Where fields are drawn; the same object until the geometry changes."""
-        key = (id(self.design), self.clip, self._version if self._geometry is None else None)
-        if self._geometry is None or self._geometry[0] != (id(self.design), self.clip):
+        key = (id(self.design), self.clip)
+        if self._geometry is None or self._geometry[0] != key:
             whole = self._design().geometry()
-            shown = whole if self.clip is None or whole.flat else whole.clipped(self.clip)
-            self._geometry = key[:2], shown
+            self._geometry = key, whole if self.clip is None or whole.flat else whole.clipped(self.clip)
         return self._geometry[1]
 
     def design_panels(self) -> list[Panel]:
@@ -235,7 +236,7 @@ class StudioModel:
         milliseconds = f"{1e3 * fields.seconds:.0f} ms"
         if fields.truth is None:
             panels = [Panel("Surrogate", milliseconds, geometry, shown, scale_of([shown]), self.label)]
-            return [*self._input_panels(geometry), *panels]
+            return [*self._medium_panels(), *panels]
         truth = fields.truth[:, column]
         scale, error = scale_of([truth, shown]), shown - truth
         seconds = fields.solver_seconds
@@ -244,19 +245,21 @@ class StudioModel:
         difference = "" if relative is None else f"relative L2 {relative:.3g}"
         name = fields.truth_name.capitalize()
         return [
-            *self._input_panels(geometry),
+            *self._medium_panels(),
             Panel("Surrogate", milliseconds, geometry, shown, scale, self.label),
             Panel(name, note, geometry, truth, scale, self.label),
             Panel(f"Surrogate − {fields.truth_name}", difference, geometry, error, symmetric_scale([error]), self.label),
         ]  # fmt: skip
 
-    def _input_panels(self, geometry: Geometry) -> list[Panel]:
+    def _medium_panels(self) -> list[Panel]:
         """The medium that is painted."""
         if not isinstance(self.design, DarcyDesign):
             return []
-        medium = self.design.inputs()[:, 0]
-        scale = Scale("cividis", min(3.0, float(medium.min())), max(12.0, float(medium.max())))
-        return [Panel("Medium", "paint here", geometry, medium, scale, "permeability")]
+        if self._medium is None:
+            self._medium = self.design.medium_geometry()
+        medium = self.design.medium.ravel()
+        scale = Scale(MEDIUM, min(LOW, float(medium.min())), max(HIGH, float(medium.max())))
+        return [Panel("Medium", "paint here", self._medium, medium, scale, "permeability")]
 
     def trust_panels(self) -> list[Panel]:
         """Prediction and, where it is known, its standard deviation."""
@@ -363,7 +366,7 @@ class StudioModel:
 
     def _first_design(self) -> None:
         """The first design whose data are here."""
-        self.design, self._geometry = None, None
+        self.design, self._geometry, self._medium = None, None, None
         for title in self.titles:
             try:
                 self.design = self.run.design(title)

@@ -81,6 +81,10 @@ class DarcyDesign(Design):
     def geometry(self) -> Geometry:
         return geometry_of(self.coords(), self.spec.grid)
 
+    def medium_geometry(self) -> Geometry:
+        """Grid of the medium, that of the solver."""
+        return geometry_of(unit_square(self.size).numpy(), (self.size, self.size))
+
     def solve(self) -> Float[ndarray, "N 1"]:
         a = torch.from_numpy(self.medium.copy())
         if not (a.isfinite().all() and a.min() > 0):
