@@ -96,6 +96,6 @@ def cases_folder(tmp_path_factory):
     return write_run(folder, config, config.mesh_fields.spec, points, mesh_fields=config.mesh_fields)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cases_runs(cases_folder):
     return open_runs([cases_folder], "cpu")

@@ -76,7 +76,7 @@ def test_a_change_forgets_the_solution(darcy):
 
 
 def test_a_medium_outside_of_the_solvers_law_is_one_message(darcy):
-    darcy.design.medium[3, 3] = np.nan
+    darcy.design.medium[4, 4] = np.nan
     with pytest.raises(UserError, match="above zero everywhere"):
         darcy.solve()
     darcy.changed()
@@ -86,7 +86,7 @@ def test_a_medium_outside_of_the_solvers_law_is_one_message(darcy):
 
 def test_a_medium_unlike_the_training_samples_is_outside(darcy):
     assert darcy.verdict().level == "inside"
-    darcy.set_parameter("brush", 40)
+    darcy.set_parameter("brush", 40.0)
     darcy.paint([(0.5, 0.5)])
     verdict = darcy.verdict()
     assert verdict.level == "outside"
@@ -95,7 +95,7 @@ def test_a_medium_unlike_the_training_samples_is_outside(darcy):
 
 def test_a_test_sample_shows_its_truth_and_error(darcy):
     darcy.choose_design(SampleDesign.title)
-    darcy.set_parameter("sample", 2)
+    darcy.set_parameter("sample", 2.0)
     fields = darcy.update()
     test = darcy.run.splits().test
     np.testing.assert_array_equal(fields.truth, test.targets[2].numpy())

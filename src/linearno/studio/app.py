@@ -97,7 +97,11 @@ class StudioApp:
         self._change(lambda: self.model.choose_case(name), new_view=True)
 
     def set_parameter(self, name: str, value: float) -> None:
-        self._change(lambda: self.model.set_parameter(name, float(value)))
+        samples = self.model.samples() if self.state.page == "runs" else None
+        if samples is not None:
+            self._change(lambda: samples.set(name, float(value)))
+        else:
+            self._change(lambda: self.model.set_parameter(name, float(value)))
 
     def drag(self, name: str, x: float, y: float) -> None:
         self._change(lambda: self.model.drag(name, float(y)))
@@ -189,8 +193,8 @@ class StudioApp:
 
     def whole_view(self) -> None:
         """Show the whole domain."""
-        geometry = self.model.geometry()
-        if geometry.flat:
+        geometry = self.views[0].scene.geometry
+        if geometry is not None and geometry.flat:
             self._camera = fitted_camera(geometry.box, self._aspect)
             self._push_camera()
 
@@ -289,17 +293,17 @@ class StudioApp:
 
     def _look(self, *, keep: bool = False) -> None:
         """Point all views at the same place: where they look already, with `keep`, or where it fits."""
-        design = self.model.design
-        if not self.state.panels or design is None:
+        shown = [view.scene for view in self.views[: len(self.state.panels)] if view.scene.geometry is not None]
+        if not shown or shown[0].geometry is None:
             return
-        geometry = self.model.geometry()
+        geometry = shown[0].geometry
         if not geometry.flat:
             self._camera = None
         elif self._camera is None or not keep:
-            self._camera = fitted_camera(design.view() or geometry.box, self._aspect)
-        for view in self.views[: len(self.state.panels)]:
-            if view.scene.geometry is not None:
-                view.scene.look(self._camera)
+            design = self.model.design
+            self._camera = fitted_camera((design and design.view()) or geometry.box, self._aspect)
+        for scene in shown:
+            scene.look(self._camera)
 
     def _push_camera(self) -> None:
         camera = self._camera
@@ -328,6 +332,8 @@ class StudioApp:
         state.has_view = design is not None and design.view() is not None
         state.channel_items = [{"value": str(i), "text": name} for i, name in enumerate(model.channels)]
         state.channel, state.frame, state.frames = str(model.channel), model.frame, model.frames
+        if state.page == "runs":
+            design = model.samples() if model.run.bundle is not None else None
         state.parameters = [] if design is None else [_slider(parameter) for parameter in design.parameters.values()]
 
     def _details(self) -> None:

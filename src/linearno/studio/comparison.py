@@ -4,10 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from linearno.core.errors import UserError
 from linearno.studio import engine
 from linearno.studio.colors import scale_of
-from linearno.studio.designs import LinePlot, SampleDesign, Series
+from linearno.studio.designs import LinePlot, Series
 from linearno.studio.model import MAX_PANELS, Panel, StudioModel, format_seconds
 from linearno.studio.runs import StudioRun
 
@@ -43,24 +42,17 @@ def curves(runs: Sequence[StudioRun]) -> LinePlot:
     series = []
     for color, run in enumerate(runs):
         history = [record for record in run.read().history if math.isfinite(record.loss)]
-        epochs, losses = [record.epoch for record in history], [max(record.loss, MIN_LOSS) for record in history]
+        epochs, losses = [float(record.epoch) for record in history], [max(record.loss, MIN_LOSS) for record in history]
         series.append(Series(run.name, epochs, losses, color))
     return LinePlot("training loss", "epoch", "loss", series)
 
 
 def side_by_side(model: StudioModel) -> list[Panel]:
     """The truth of a test sample and the predictions of all runs on the same problem, on one scale."""
-    if not isinstance(model.design, SampleDesign):
-        if SampleDesign.title not in model.titles:
-            return []
-        try:
-            model.choose_design(SampleDesign.title)
-        except UserError:
-            return []
-    design, column = model.design, model.column()
-    assert isinstance(design, SampleDesign)
+    if (design := model.samples()) is None:
+        return []
+    column, truth, geometry = model.column(), design.truth(), model.sample_geometry(design)
     runs = [run for run in model.runs if run.bundle is not None and run.key == model.run.key][: MAX_PANELS - 1]
-    truth, geometry = design.truth(), model.geometry()
     known, notes = [truth[:, column]], []
     for run in runs:
         fields = engine.compute(run, design)

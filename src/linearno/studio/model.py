@@ -79,6 +79,7 @@ class StudioModel:
     clip: Plane | None = None
     _geometry: tuple[object, Geometry] | None = None
     _medium: Geometry | None = None
+    _sample_geometry: tuple[object, Geometry] | None = None
     _trust: dict[int, TrustModel] = field(default_factory=dict)
     _inspectors: dict[tuple[int, int], SliceInspector] = field(default_factory=dict)
     _version: int = 0
@@ -229,6 +230,24 @@ class StudioModel:
             self._geometry = key, whole if self.clip is None or whole.flat else whole.clipped(self.clip)
         return self._geometry[1]
 
+    def samples(self) -> SampleDesign | None:
+        """Test samples of the run for the comparison; None if its data are not here."""
+        if SampleDesign.title not in self.titles:
+            return None
+        try:
+            design = self.run.design(SampleDesign.title)
+        except UserError:
+            return None
+        assert isinstance(design, SampleDesign)
+        return design
+
+    def sample_geometry(self, design: SampleDesign) -> Geometry:
+        """Where a test sample is drawn; the same object until another one is chosen."""
+        key = (id(design), design.index)
+        if self._sample_geometry is None or self._sample_geometry[0] != key:
+            self._sample_geometry = key, design.geometry()
+        return self._sample_geometry[1]
+
     def design_panels(self) -> list[Panel]:
         """Surrogate, and truth and difference where the truth is known."""
         fields, geometry, column = self.update(), self.geometry(), self.column()
@@ -313,7 +332,7 @@ class StudioModel:
         for color, index in enumerate(self.inside_runs()):
             inspector = self.inspector(index)
             ranks = inspector.ranks()
-            layers = list(range(1, len(ranks) + 1))
+            layers = [float(layer + 1) for layer in range(len(ranks))]
             series.append(Series(self.runs[index].name, layers, ranks.mean(axis=1).tolist(), color))
             bound = [float(inspector.slices)] * len(layers)
             series.append(Series(f"upper bound M = {inspector.slices}", layers, bound, color, dashed=True))
