@@ -142,7 +142,9 @@ def _meshes(rng: np.random.Generator) -> Iterator[Upload]:
     yield vtu("VTU with wrong offsets", offsets="300000000")
     yield vtu("VTU with an unknown cell", types="251")
     yield vtu("VTU with NaN points", coordinates="nan " * 9)
-    yield vtu("XML entity of a file", doctype='<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>', data="&e;")
+    yield vtu(
+        "XML entity of a file", doctype='<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>', data="&e;"
+    )
     yield vtu("billion laughs", doctype=f'<!DOCTYPE x [<!ENTITY l0 "lol">{LAUGHS}]>', data="&l9;")
     yield Upload("deeply nested XML", "/predict", "x-vtp", b"<VTKFile>" + b"<a>" * 100_000, {})
     utf16 = VTU.format(**TRIANGLE | {"doctype": "<!DOCTYPE x>"}).encode("utf-16")
@@ -173,4 +175,6 @@ def _requests(rng: np.random.Generator, field: str, shape: tuple[int, ...]) -> I
     yield upload("number that is none", "/predict?given=speed%3Dinf0")
     yield upload("too large", content_length=str(10**12))
     yield Upload("empty", "/predict", "x-npz", b"", {})
-    yield Upload("slow sender", "/predict", "x-npz", valid[:40], {"content-length": str(len(valid))}, slow=0.1)
+    yield Upload(
+        "slow sender", "/predict", "x-npz", valid[:40], {"content-length": str(len(valid))}, slow=0.1
+    )

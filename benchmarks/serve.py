@@ -154,7 +154,9 @@ def serve_malicious(
         console.print(f"{refused} of {count} refused; memory {before / 1e6:.0f} → {after / 1e6:.0f} MB")
         for line in accepted:
             console.print(line)
-        keep_record(new_record("serve/malicious", refused, "uploads refused", seed=seed, details=details), out)
+        keep_record(
+            new_record("serve/malicious", refused, "uploads refused", seed=seed, details=details), out
+        )
 
 
 def send(port: int, upload: Upload) -> tuple[int, bytes]:

@@ -1,4 +1,4 @@
-"""Latency of the studio in a browser: from a slider to the new picture, and from the start to the first page."""
+"""Latency of the studio in a browser: from a slider to the new picture, and up to the first page."""
 
 import os
 import re
@@ -41,7 +41,10 @@ WAIT_MS = 60_000
 HOOK = """for (const kind of [WebGLRenderingContext, WebGL2RenderingContext]) {
   for (const name of ["drawArrays", "drawElements"]) {
     const draw = kind.prototype[name];
-    kind.prototype[name] = function (...args) { window.lastDraw = performance.now(); return draw.apply(this, args); };
+    kind.prototype[name] = function (...args) {
+      window.lastDraw = performance.now();
+      return draw.apply(this, args);
+    };
   }
 }"""
 CHANGE = """async (value) => {
@@ -103,7 +106,9 @@ def studio_latency(
             "process_start_s": start, "first_page_s": page, "load_average": os.getloadavg()[0],
         }  # fmt: skip
         value = statistics.median(drawn)
-        console.print(f"slider to picture: {value:.0f} ms; first page: {page:.2f} s; {details['processor_ms']}")
+        console.print(
+            f"slider to picture: {value:.0f} ms; first page: {page:.2f} s; {details['processor_ms']}"
+        )
         keep_record(new_record("studio/latency", value, "ms", details=details), out)
 
 
@@ -145,13 +150,14 @@ def _untrained_run(folder: Path) -> Bundle:
 def _parts(run: Path, bundle: Bundle) -> dict[str, float]:
     """Median processor times (ms) of the parts of an update in this process."""
     from linearno.studio.model import StudioModel
+    from linearno.studio.panels import design_panels
     from linearno.studio.runs import open_runs
 
     model = StudioModel(open_runs([run], "cpu"))
     parts: dict[str, list[float]] = {"prediction": [], "geometry": [], "verdict": [], "panels": []}
     work = {
         "prediction": model.update, "geometry": model.geometry, "verdict": model.verdict,
-        "panels": model.design_panels,
+        "panels": lambda: design_panels(model),
     }  # fmt: skip
     for i in range(7):
         model.set_parameter("θ6", 0.005 * i)

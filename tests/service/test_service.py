@@ -131,7 +131,9 @@ def test_a_stopping_service_finishes_the_requests_in_work(grid_bundle):
 def test_a_taken_port_is_one_line(client, tmp_path, grid_bundle):
     grid_bundle.save(tmp_path)
     assert load(tmp_path)
-    assert f"port {client.port} on 127.0.0.1 cannot be used" in refused("serve", tmp_path, "--port", client.port)
+    assert f"port {client.port} on 127.0.0.1 cannot be used" in refused(
+        "serve", tmp_path, "--port", client.port
+    )
 
 
 def test_no_run_is_one_line(tmp_path):

@@ -27,7 +27,7 @@ CLASSES = {"linearno": LinearNO, "transolver": Transolver}
 
 
 def write_run(folder, data, spec, coords, *, model="linearno", **fields):
-    """A run folder of an untrained surrogate; `coords` (N, X) of its points, in the bundle if they are shared."""
+    """A run folder of an untrained surrogate on points (N, X), which its bundle holds if `shared`."""
     torch.manual_seed(0)
     shared = fields.pop("shared", False)
     count = {"coords": len(spec.coords), "inputs": len(spec.inputs), "outputs": len(spec.outputs)}

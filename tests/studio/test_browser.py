@@ -1,4 +1,4 @@
-"""The studio in a browser: Debian's Chromium, driven by playwright; `make studio-test` installs what is missing."""
+"""The studio in Debian's Chromium, driven by playwright, which `make studio-test` installs."""
 
 import io
 from pathlib import Path
@@ -14,10 +14,11 @@ from benchmarks.studio import BROWSER_OPTIONS, CHROMIUM, studio
 from linearno.studio.model import StudioModel
 from tests.patience import PATIENCE
 
+NO_BROWSER = "the package chromium is not installed: apt-get install chromium"
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="the package chromium is not installed: apt-get install chromium"),
-]  # fmt: skip
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=NO_BROWSER),
+]
 FRESH = "(before) => window.trame.state.get('tick') > before"
 
 
@@ -31,7 +32,11 @@ def browser():
 
 @pytest.fixture(scope="module")
 def addresses(darcy_folders, airfoil_folder, cases_folder):
-    with studio(*darcy_folders) as (darcy, _), studio(airfoil_folder) as (airfoil, _), studio(cases_folder) as (cases, _):
+    with (
+        studio(*darcy_folders) as (darcy, _),
+        studio(airfoil_folder) as (airfoil, _),
+        studio(cases_folder) as (cases, _),
+    ):
         yield {"darcy": darcy, "airfoil": airfoil, "cases": cases}
 
 
@@ -44,7 +49,10 @@ class Page:
         self.errors, self.foreign = [], []
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else self.foreign.append(r.url))
+        self.page.on(
+            "request",
+            lambda r: None if r.url.startswith((address, "data:", "blob:")) else self.foreign.append(r.url),
+        )
         self.page.goto(address)
         self.page.wait_for_selector("[data-panel='0'] canvas")
         self.page.wait_for_timeout(1500)

@@ -7,10 +7,11 @@ import torch
 from linearno.core.errors import UserError
 from linearno.solvers.airfoil import forces, solve_airfoil, wake_nodes
 from linearno.solvers.darcy import solve_at_cell_centres
-from linearno.studio import comparison, engine, export
+from linearno.studio import comparison, engine, export, panels
 from linearno.studio.designs import CaseDesign, SampleDesign
 from linearno.studio.designs.airfoil import pressure_coefficient, pressure_force
 from linearno.studio.model import StudioModel
+from linearno.training.history import EpochRecord, append_history
 from tests.meshes.mesh_examples import box, plane
 from tests.studio.conftest import COARSE
 
@@ -62,11 +63,10 @@ def test_solve_gives_the_flow_of_the_benchmark(darcy):
     expected = solve_at_cell_centres(a, torch.ones_like(a))[::2, ::2].reshape(-1, 1).numpy()
     np.testing.assert_allclose(fields.truth, expected, rtol=1e-12)
     assert fields.solver_seconds > 0
-    titles = [panel.title for panel in darcy.design_panels()]
-    assert titles == ["Medium", "Surrogate", "Solver", "Surrogate − solver"]
-    panels = darcy.design_panels()
-    np.testing.assert_allclose(panels[3].values, panels[1].values - panels[2].values)
-    assert panels[1].scale == panels[2].scale
+    shown = panels.design_panels(darcy)
+    assert [panel.title for panel in shown] == ["Medium", "Surrogate", "Solver", "Surrogate − solver"]
+    np.testing.assert_allclose(shown[3].values, shown[1].values - shown[2].values)
+    assert shown[1].scale == shown[2].scale
 
 
 def test_a_change_forgets_the_solution(darcy):
@@ -179,7 +179,9 @@ def test_an_uploaded_mesh_is_shown(cases, tmp_path):
     assert cases.design.value("speed") == 9
 
 
-@pytest.mark.parametrize(("name", "content"), [("x.vtu", b"<VTKFile"), ("x.exe", b"MZ"), ("x.vtk", b"\x00" * 99)])
+@pytest.mark.parametrize(
+    ("name", "content"), [("x.vtu", b"<VTKFile"), ("x.exe", b"MZ"), ("x.vtk", b"\x00" * 99)]
+)
 def test_a_damaged_upload_is_one_message(cases, name, content):
     before = cases.design.chosen
     with pytest.raises(UserError) as caught:
@@ -204,7 +206,7 @@ def test_probes_read_the_nearest_point(darcy):
 def test_slice_weights_are_those_of_the_model(darcy):
     inspector = darcy.inspector(0)
     np.testing.assert_allclose(inspector.phi_at(1, 0, 17).sum(), 1, rtol=1e-5)
-    assert darcy.inside_panels()[1].title == darcy.runs[1].name
+    assert panels.inside_panels(darcy)[1].title == darcy.runs[1].name
     gather = inspector.layers[1][1][1, :, 2]
     np.testing.assert_allclose(inspector.map("gather", 1, 1, 2), (gather / gather.max()).numpy())
     assert inspector.ranks().shape == (2, 2)
@@ -220,9 +222,9 @@ def test_several_runs_give_a_spread(darcy):
 
 
 def test_cases_side_by_side_share_one_scale(darcy):
-    panels = comparison.side_by_side(darcy)
-    assert [panel.title for panel in panels] == ["Truth", *(run.name for run in darcy.runs)]
-    assert len({panel.scale for panel in panels}) == 1
+    shown = comparison.side_by_side(darcy)
+    assert [panel.title for panel in shown] == ["Truth", *(run.name for run in darcy.runs)]
+    assert len({panel.scale for panel in shown}) == 1
 
 
 def test_a_run_that_is_training_is_followed(darcy_folders, tmp_path):
@@ -234,8 +236,10 @@ def test_a_run_that_is_training_is_followed(darcy_folders, tmp_path):
     model = StudioModel(open_runs([folder], "cpu"))
     assert model.run.bundle is None
     assert "not trained to the end" in model.run.parts_off[0]
-    record = '{"epoch": 1, "step": 2, "loss": 0.5, "lr": 1e-3, "grad_norm": 1, "seconds": 1, "samples_per_second": 8}'
-    (folder / "history.jsonl").write_text(record + "\n")
+    record = EpochRecord(
+        epoch=1, step=2, loss=0.5, lr=1e-3, grad_norm=1.0, seconds=1.0, samples_per_second=8.0
+    )
+    append_history(folder / "history.jsonl", record)
     assert comparison.table(model.runs)[0]["epochs"] == "1 / 3"
     assert comparison.table(model.runs)[0]["status"] == "training"
     assert list(comparison.curves(model.runs).series[0].y) == [0.5]
@@ -245,9 +249,9 @@ def test_what_is_shown_is_exported(darcy, tmp_path):
     import pyvista
 
     darcy.solve()
-    panels = darcy.design_panels()[1:]
-    assert export.png(panels).startswith(b"\x89PNG")
-    (tmp_path / "shown.vtu").write_bytes(export.vtu(panels))
+    shown = panels.design_panels(darcy)[1:]
+    assert export.png(shown).startswith(b"\x89PNG")
+    (tmp_path / "shown.vtu").write_bytes(export.vtu(shown))
     grid = pyvista.read(tmp_path / "shown.vtu")
     np.testing.assert_allclose(grid["Surrogate: sol"], darcy.update().prediction[:, 0], rtol=1e-6)
 

@@ -27,7 +27,9 @@ def serve(
     ] = None,
     body: Annotated[str, typer.Option(metavar="SIZE", help="largest request")] = "64MB",
     cache: Annotated[str, typer.Option(metavar="SIZE", help="memory of encoded states")] = "1GB",
-    memory: Annotated[str, typer.Option(metavar="SIZE", help="memory of a prediction on a large mesh")] = "2GB",
+    memory: Annotated[
+        str, typer.Option(metavar="SIZE", help="memory of a prediction on a large mesh")
+    ] = "2GB",
     seconds: Annotated[float, typer.Option(min=0.1, help="time limit of a request")] = 60.0,
     imports: ImportOption = None,
 ) -> None:

@@ -86,7 +86,7 @@ class MeshModel:
         return self.as_prediction(case, values, time.perf_counter() - began)
 
     def as_prediction(self, case: Case, values: Float[ndarray, "K C"], seconds: float) -> MeshPrediction:
-        """Predicted values with the errors of fields that the file holds; unknown off the surface if so told."""
+        """Values with the errors of fields that the file holds; surface targets are NaN elsewhere."""
         if case.surface is not None:
             for name in self.fields.surface_targets:
                 for channel in self._channels(name):

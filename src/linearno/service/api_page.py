@@ -5,9 +5,12 @@ from html import escape
 from typing import Any
 
 STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}
-section{border-top:1px solid #8886;padding:.6rem 0}code,pre{font-family:ui-monospace,monospace;font-size:.92em}
-h2{font-size:1.1rem;margin:.4rem 0}table{border-collapse:collapse}td{padding:.1rem 1rem .1rem 0;vertical-align:top}
+body{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem}
+:root{color-scheme:light dark}
+section{border-top:1px solid #8886;padding:.6rem 0}
+code{font-family:ui-monospace,monospace;font-size:.92em}
+h2{font-size:1.1rem;margin:.4rem 0}
+td{padding:.1rem 1rem .1rem 0;vertical-align:top}
 """
 
 
@@ -36,4 +39,5 @@ def _section(path: str, method: str, operation: Mapping[str, Any]) -> str:
         rows.append(("body", ", ".join(f"<code>{escape(name)}</code>" for name in content)))
     table = "".join(f"<tr><td>{left}<td>{right}" for left, right in rows)
     text = escape(operation.get("description", ""))
-    return f"<section><h2><code>{method.upper()} {escape(path)}</code></h2><p>{text}</p><table>{table}</table></section>"
+    head = f"<h2><code>{method.upper()} {escape(path)}</code></h2>"
+    return f"<section>{head}<p>{text}</p><table>{table}</table></section>"

@@ -32,7 +32,9 @@ BODY = {
 }
 
 
-def create_app(bundles: Sequence[Bundle], config: ServiceConfig | None = None, *, name: str = "run") -> FastAPI:
+def create_app(
+    bundles: Sequence[Bundle], config: ServiceConfig | None = None, *, name: str = "run"
+) -> FastAPI:
     """The service as an ASGI application.
 
     Args:
@@ -50,7 +52,7 @@ def create_app(bundles: Sequence[Bundle], config: ServiceConfig | None = None, *
 
     app = FastAPI(
         title="linearno", version=VERSION, docs_url=None, redoc_url=None, lifespan=lifespan,
-        description=f"Predictions of {name}, in physical units. Arrays: npz or JSON; meshes: VTU, VTP or VTK.",
+        description=f"Predictions of {name}, in physical units. Arrays as npz or JSON; VTU, VTP, VTK.",
     )  # fmt: skip
     _add_errors(app)
     _add_checks(app, surrogate, config)
@@ -71,8 +73,8 @@ def _add_predictions(app: FastAPI, surrogate: Surrogate, config: ServiceConfig) 
     ) -> Response:
         """Predict at the points of the samples or of the mesh.
 
-        Arrays are named as the fields of the run, with `coords` if it was trained on several meshes; the reply
-        has one array for each output. A mesh comes back with fields such as `p_predicted`.
+        Arrays are named as the fields of the run, with `coords` if it was trained on several meshes; the
+        reply has one array for each output. A mesh comes back with fields such as `p_predicted`.
         """
         kind = format_of(request)
         async with surrogate.bodies.read(request, limit(kind)) as body:
@@ -91,7 +93,7 @@ def _add_predictions(app: FastAPI, surrogate: Surrogate, config: ServiceConfig) 
         request: Request,
         state: Annotated[str, Query(max_length=64, description="key from /encode")],
     ) -> Response:
-        """Predict at any `points` (Q, X) from a cached state; also give `inputs` (Q, C) if the run takes some."""
+        """Predict at `points` (Q, X) from a cached state; give `inputs` (Q, C) if the run takes some."""
         kind = format_of(request)
         if kind not in ("npz", "json"):
             raise RequestError(415, "query points are sent as npz or JSON, with the array points")

@@ -131,7 +131,9 @@ class DeviceQueue:
             jobs, until = [first], time.monotonic() + self._config.batch_wait
             limit = min(self._config.batch, self._config.batch_points // max(first.points, 1))
             while True:
-                for job in [j for j in self._waiting if isinstance(j, Prediction) and j.group(self.bundle) == group]:
+                for job in [
+                    j for j in self._waiting if isinstance(j, Prediction) and j.group(self.bundle) == group
+                ]:
                     if sum(other.samples for other in (*jobs, job)) <= limit:
                         self._waiting.remove(job)
                         jobs.append(job)
@@ -190,7 +192,9 @@ class DeviceQueue:
         """Memory limit of a large mesh; None to take all points at once."""
         model = self.bundle.model
         large = job.points > self._config.chunked_points
-        return self._config.memory if large and isinstance(model, Streamable) and not completes(model) else None
+        return (
+            self._config.memory if large and isinstance(model, Streamable) and not completes(model) else None
+        )
 
 
 def _for_each_sample(coords: Tensor | None, samples: int) -> Tensor | None:

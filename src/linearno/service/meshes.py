@@ -99,7 +99,9 @@ class MeshService:
                 file = case_file(path)
                 case = model.read(reader, file, given)
                 if len(case.coords) > self._config.points:
-                    raise RequestError(413, f"{len(case.coords)} points; at most {self._config.points} are accepted")
+                    raise RequestError(
+                        413, f"{len(case.coords)} points; at most {self._config.points} are accepted"
+                    )
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise

@@ -59,7 +59,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
         raise UserError(f"port {port} needs more rights; choose one above 1023 with --port") from None
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"port {port} on {host} cannot be used ({reason}); choose another with --port") from None
+        raise UserError(
+            f"port {port} on {host} cannot be used ({reason}); choose another with --port"
+        ) from None
 
 
 def is_loopback(host: str) -> bool:

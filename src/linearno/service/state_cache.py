@@ -72,7 +72,7 @@ class StateCache(Generic[T]):
 
 
 def bytes_of(value: Any) -> int:
-    """Bytes of the arrays in nested tuples, lists, mappings and data classes; models are shared, and not counted."""
+    """Bytes of the arrays in nested sequences, mappings and data classes, without models."""
     if isinstance(value, Tensor):
         return value.numel() * value.element_size()
     if isinstance(value, ndarray):

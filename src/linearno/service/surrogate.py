@@ -120,13 +120,17 @@ class Surrogate:
         if state is None:
             state, warnings = await self._encode(body, kind, given)
             if not self._states.put(key, state, state.bytes):
-                raise RequestError(413, f"the state has {state.bytes} bytes; the cache has {self.config.cache}")
+                raise RequestError(
+                    413, f"the state has {state.bytes} bytes; the cache has {self.config.cache}"
+                )
         return {"state": key, "samples": state.encoded.samples, "bytes": state.bytes, "warnings": warnings}
 
     async def query(self, key: str, body: bytes, kind: str) -> Reply:
         """Outputs at query points from a cached state."""
         if (state := self._states.get(key)) is None:
-            raise RequestError(404, "no such state: it was never encoded or has been dropped; encode it again")
+            raise RequestError(
+                404, "no such state: it was never encoded or has been dropped; encode it again"
+            )
         arrays = await self._arrays(body, kind)
         if "points" not in arrays:
             raise RequestError(400, f"no array 'points'; got {', '.join(sorted(arrays)) or 'none'}")

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import logging
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,30 +12,17 @@ from trame.app import get_server
 from trame.ui.html import DivLayout
 
 from linearno.core.errors import UserError
-from linearno.studio import comparison, export
-from linearno.studio.designs import AirfoilDesign, CaseDesign, DarcyDesign
+from linearno.studio import comparison, export, page_state
 from linearno.studio.layout import PAGES, build_page
-from linearno.studio.model import MAX_PANELS, Panel, StudioModel, plot_state
+from linearno.studio.model import StudioModel
+from linearno.studio.panels import MAX_PANELS, Panel, design_panels, inside_panels, trust_panels
 from linearno.studio.runs import StudioRun
 from linearno.studio.scene import Camera, FieldScene, fitted_camera
 from linearno.studio.widgets import MODULE
 
 FOLLOW_SECONDS = 2.0  # between looks at a training that is going on
 FRAME_SECONDS = 0.25  # between frames of a played rollout
-TITLES = {"inside": "Within training range", "edge": "Edge of the training range", "outside": "Outside training range"}
-HINTS = {
-    DarcyDesign: "Paint the medium with the pointer; the pressure follows.",
-    AirfoilDesign: "Drag the control points of the box, or use the sliders and arrow keys.",
-}
-STATIC: dict[str, Any] = {
-    "page": "design", "theme": "light", "tool": "edit", "tick": 0, "flat": True, "camera": None, "panels": [],
-    "solving": False, "playing": False, "error": "", "clip_axis": "off", "clip_position": 0.5, "weights": "gather",
-    "clip_items": [{"value": key, "text": key} for key in ("off", "x", "y", "z")], "table": [], "live": False,
-    "loss_plot": None, "rank_plot": None, "bars": [], "mark": None, "download": None, "layer_items": [],
-    "head_items": [], "slice_items": [], "layer": "0", "head": "0", "slice": "0", "parts_off": [], "ranges": [], "trust": None,
-    "plot": None, "quantities": [], "truth_name": "", "probes": [], "radius": 0.0, "handles": [], "outline": [],
-    "shows_handles": [False] * MAX_PANELS, "tools": ["pan"] * MAX_PANELS,
-}  # fmt: skip
+PANELS = {"design": design_panels, "inside": inside_panels, "trust": trust_panels}
 
 log = logging.getLogger(__name__)
 
@@ -69,17 +55,14 @@ class StudioApp:
         self._shown = self._downloads = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.server.enable_module(MODULE)
-        self.state.update(STATIC)
+        self.state.update(page_state.INITIAL)
         self.state.trame__title = "linearno studio"
-        self._choices()
         if self.model.run.bundle is None:
             self.state.page = "runs"
         self.update()
         with DivLayout(self.server):
             build_page(self)
         self.server.controller.on_server_ready.add(self._start_following)
-
-    # -- events of the page ------------------------------------------------------------------------------------
 
     def open_page(self, page: str) -> None:
         if page in PAGES:
@@ -224,8 +207,6 @@ class StudioApp:
         except UserError as error:
             self.state.error = str(error)
 
-    # -- from the model to the state ---------------------------------------------------------------------------
-
     def refresh(self) -> None:
         """Update the page soon; requests that arrive meanwhile are joined."""
         self._pending = True
@@ -240,47 +221,45 @@ class StudioApp:
 
     def update(self) -> None:
         """Fill the state from the model; an error is a message on the page."""
-        state, self_model = self.state, self.model
+        state, model, page = self.state, self.model, self.state.page
         try:
             panels = self._panels()
-            self._choices()
+            state.update(page_state.choices(model, page))
             self._show(panels)
-            self._details()
+            if panels or page == "runs":
+                state.update(page_state.details(model, page))
+            titles = [panel.title for panel in panels]
+            state.tools = page_state.tools(page, state.tool, titles)
+            state.shows_handles = [page == "design" and i == 0 for i in range(MAX_PANELS)]
             state.error = ""
         except UserError as error:
-            state.error, state.panels = str(error), []
-            self._choices()
+            self._fail(str(error))
         except Exception as error:
             log.exception("the page could not be updated")
-            state.error = f"this page could not be computed ({type(error).__name__}); the log has the reason"
-            state.panels = []
-        state.parts_off = list(filter(None, [*self_model.run.parts_off, self_model.run.data_message]))
+            self._fail(f"this page could not be computed ({type(error).__name__}); the log has the reason")
         state.tick += 1
+
+    def _fail(self, message: str) -> None:
+        """Show a message instead of panels."""
+        self.state.update(page_state.choices(self.model, self.state.page))
+        self.state.update({"error": message, "panels": [], "trust": None})
 
     def _panels(self) -> list[Panel]:
         """Panels of the open page."""
         page, model = self.state.page, self.model
         if page == "runs":
             return comparison.side_by_side(model) if model.run.bundle is not None else []
-        functions: dict[str, Callable[[], list[Panel]]] = {
-            "design": model.design_panels, "inside": model.inside_panels, "trust": model.trust_panels,
-        }  # fmt: skip
-        return functions[page]()[:MAX_PANELS]
+        return PANELS[page](model)[:MAX_PANELS]
 
     def _show(self, panels: list[Panel]) -> None:
+        """Put the panels into the scenes, and send those to the browser."""
         for view, panel in zip(self.views, panels, strict=False):
             view.scene.show(panel.geometry)
             view.scene.set_theme(self.state.theme)
             view.scene.set_values(panel.values, panel.scale)
         changed_body = bool(panels) and panels[0].geometry.flat != self.state.flat
         self.state.flat = not panels or panels[0].geometry.flat
-        self.state.panels = [
-            {
-                "title": panel.title, "note": panel.note, "css": panel.scale.css, "label": panel.label,
-                "low": f"{panel.scale.low:.3g}", "high": f"{panel.scale.high:.3g}",
-            }
-            for panel in panels
-        ]  # fmt: skip
+        self.state.panels = [page_state.panel_state(panel) for panel in panels]
         new = self._camera is None or changed_body or len(panels) != self._shown
         self._shown = len(panels)
         if panels and new:
@@ -293,7 +272,8 @@ class StudioApp:
 
     def _look(self, *, keep: bool = False) -> None:
         """Point all views at the same place: where they look already, with `keep`, or where it fits."""
-        shown = [view.scene for view in self.views[: len(self.state.panels)] if view.scene.geometry is not None]
+        scenes = [view.scene for view in self.views[: len(self.state.panels)]]
+        shown = [scene for scene in scenes if scene.geometry is not None]
         if not shown or shown[0].geometry is None:
             return
         geometry = shown[0].geometry
@@ -313,93 +293,6 @@ class StudioApp:
                 view.scene.look(camera)
             if view.widget is not None and view.scene.geometry is not None:
                 view.widget.push_camera()
-
-    def _choices(self) -> None:
-        """Items of the selects, and what the design offers."""
-        state, model = self.state, self.model
-        state.run_items = [{"value": str(i), "text": run.name} for i, run in enumerate(model.runs)]
-        state.run = str(model.index)
-        state.design_items = [{"value": title, "text": title} for title in model.titles]
-        design = model.design
-        state.design_title = "" if design is None else design.title
-        is_case = isinstance(design, CaseDesign)
-        state.case_items = [{"value": name, "text": name} for name in design.files] if is_case else []
-        state.case_name = design.chosen if is_case else ""
-        state.takes_meshes = CaseDesign.title in model.titles
-        state.paints, state.solver = getattr(design, "paints", False), getattr(design, "solver", "")
-        state.draws = isinstance(design, DarcyDesign | AirfoilDesign)
-        state.hint = next((text for kind, text in HINTS.items() if isinstance(design, kind)), "")
-        state.has_view = design is not None and design.view() is not None
-        state.channel_items = [{"value": str(i), "text": name} for i, name in enumerate(model.channels)]
-        state.channel, state.frame, state.frames = str(model.channel), model.frame, model.frames
-        if state.page == "runs":
-            design = model.samples() if model.run.bundle is not None else None
-        state.parameters = [] if design is None else [_slider(parameter) for parameter in design.parameters.values()]
-
-    def _details(self) -> None:
-        """What stands around the panels of the open page."""
-        state, model, page = self.state, self.model, self.state.page
-        design = model.design
-        if page == "runs":
-            state.table, loss = comparison.table(model.runs), comparison.curves(model.runs)
-            state.loss_plot = plot_state(loss, log=True) if any(line.x for line in loss.series) else None
-            state.live = any(row["status"] == "training" for row in state.table)
-        if page in ("design", "trust") and design is not None:
-            verdict = model.verdict()
-            state.trust = {
-                "level": verdict.level, "title": TITLES[verdict.level], "sentences": verdict.sentences,
-                "note": model.trust_message or "",
-            }  # fmt: skip
-            state.plot = plot_state(model.line_plot())
-            fields = model.update()
-            state.truth_name = fields.truth_name if fields.truth is not None else ""
-            state.quantities = [*model.quantities(), *model.probe_rows()]
-            state.ranges = [_range(parameter) for parameter in design.parameters.values() if parameter.trained]
-        if page == "inside":
-            self._inside_details()
-        handles = [] if design is None else design.handles()
-        state.handles = [{"name": h.name, "x": h.x, "y": h.y, "fixed": h.fixed} for h in handles]
-        state.outline = [] if design is None else [[list(p) for p in line] for line in design.outline()]
-        state.probes = [{"x": x, "y": y, "label": f"P{i + 1}"} for i, (x, y) in enumerate(model.probes)]
-        state.radius = design.value("radius") if isinstance(design, DarcyDesign) else 0.0
-        titles = [panel["title"] for panel in state.panels]
-        state.shows_handles = [page == "design" and i == 0 for i in range(MAX_PANELS)]
-        state.tools = [self._tool(i, titles) for i in range(MAX_PANELS)]
-
-    def _tool(self, index: int, titles: list[str]) -> str:
-        """What the pointer does on a panel."""
-        page, tool = self.state.page, self.state.tool
-        if page == "inside":
-            return "hover"
-        if tool == "edit":
-            return "brush" if page == "design" and index < len(titles) and titles[index] == "Medium" else "pan"
-        return str(tool)
-
-    def _inside_details(self) -> None:
-        state, model = self.state, self.model
-        inspectors = [(model.runs[i].name, model.inspector(i)) for i in model.inside_runs()]
-        first = inspectors[0][1]
-        state.layer_items = _numbered("layer", max(len(each.layers) for _, each in inspectors))
-        state.head_items = _numbered("head", max(each.heads for _, each in inspectors))
-        state.slice_items = _numbered("slice", first.slices)
-        state.layer, state.head, state.slice = str(model.layer), str(model.head), str(model.slice)
-        state.weights, state.rank_plot = model.weights, plot_state(model.rank_plot())
-        state.bars, state.mark = [], None
-        if model.point is None:
-            state.bars = [{"name": name, "values": []} for name, _ in inspectors]
-            return
-        for name, each in inspectors:
-            layer, head = min(model.layer, len(each.layers) - 1), min(model.head, each.heads - 1)
-            state.bars = [*state.bars, {"name": name, "values": each.phi_at(layer, head, model.point).tolist()}]
-        state.mark = [float(part) for part in model.update() and self._position(model.point)]
-
-    def _position(self, row: int) -> list[float]:
-        geometry = self.model.geometry()
-        index = int(np.flatnonzero(geometry.rows == row)[0])
-        points = geometry.surface.points if geometry.location == "points" else geometry.surface.cell_centers().points
-        return [float(part) for part in points[index][:2]]
-
-    # -- changes and tasks -------------------------------------------------------------------------------------
 
     def _change(self, change: Callable[[], Any], *, new_view: bool = False) -> None:
         """Apply a change of the model; an error of one line is a message on the page."""
@@ -476,36 +369,9 @@ class StudioApp:
             await asyncio.sleep(FOLLOW_SECONDS)
             if self.state.page == "runs" and self.state.live:
                 with self.state:
-                    self._details()
+                    self.state.update(page_state.run_details(self.model))
 
     def _download(self, name: str, kind: str, content: bytes) -> None:
         text = base64.b64encode(content).decode()
         self._downloads += 1
         self.state.download = {"name": name, "url": f"data:{kind};base64,{text}", "number": self._downloads}
-
-
-def _numbered(name: str, count: int) -> list[dict[str, str]]:
-    return [{"value": str(i), "text": f"{name} {i + 1}"} for i in range(count)]
-
-
-def _slider(parameter: Any) -> dict[str, Any]:
-    span = parameter.high - parameter.low
-    text = f"{parameter.value:.3g}" + (f" {parameter.unit}" if parameter.unit else "")
-    return {
-        "name": parameter.name, "label": re.sub("_", " ", parameter.label), "value": parameter.value,
-        "low": parameter.low, "high": parameter.high, "step": parameter.step or span / 200, "text": text,
-        "out": parameter.warning is not None,
-    }  # fmt: skip
-
-
-def _range(parameter: Any) -> dict[str, Any]:
-    """A parameter's slider and training range in percent of the slider."""
-    span, (low, high) = parameter.high - parameter.low, parameter.trained
-
-    def percent(value: float) -> float:
-        return 100 * (value - parameter.low) / span
-
-    return {
-        "name": parameter.label, "text": _slider(parameter)["text"], "at": percent(parameter.value),
-        "from": percent(low), "width": percent(high) - percent(low),
-    }  # fmt: skip

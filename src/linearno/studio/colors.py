@@ -24,7 +24,8 @@ class Scale(NamedTuple):
     @property
     def css(self) -> str:
         """The map as a CSS gradient."""
-        return f"linear-gradient(90deg, {', '.join(mpl.colors.to_hex(color) for color in colors_of(self.colormap))})"
+        colors = ", ".join(mpl.colors.to_hex(color) for color in colors_of(self.colormap))
+        return f"linear-gradient(90deg, {colors})"
 
 
 @cache

@@ -7,7 +7,8 @@ from typing import Any
 from linearno.studio import engine
 from linearno.studio.colors import scale_of
 from linearno.studio.designs import LinePlot, Series
-from linearno.studio.model import MAX_PANELS, Panel, StudioModel, format_seconds
+from linearno.studio.model import StudioModel
+from linearno.studio.panels import MAX_PANELS, Panel, format_seconds
 from linearno.studio.runs import StudioRun
 
 MIN_LOSS = 1e-12
@@ -26,7 +27,8 @@ def table(runs: Sequence[StudioRun]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "name": run.name,
-                "model": content.config.get("model", {}).get("name") or content.card.get("model", {}).get("name", ""),
+                "model": content.config.get("model", {}).get("name")
+                or content.card.get("model", {}).get("name", ""),
                 "parameters": f"{metrics['parameters']:,}" if "parameters" in metrics else "",
                 "error": "" if mean is None else f"{mean:.4f}",
                 "epochs": f"{len(history)} / {epochs}",
@@ -42,7 +44,10 @@ def curves(runs: Sequence[StudioRun]) -> LinePlot:
     series = []
     for color, run in enumerate(runs):
         history = [record for record in run.read().history if math.isfinite(record.loss)]
-        epochs, losses = [float(record.epoch) for record in history], [max(record.loss, MIN_LOSS) for record in history]
+        epochs, losses = (
+            [float(record.epoch) for record in history],
+            [max(record.loss, MIN_LOSS) for record in history],
+        )
         series.append(Series(run.name, epochs, losses, color))
     return LinePlot("training loss", "epoch", "loss", series)
 
@@ -52,7 +57,9 @@ def side_by_side(model: StudioModel) -> list[Panel]:
     if (design := model.samples()) is None:
         return []
     column, truth, geometry = model.column(), design.truth(), model.sample_geometry(design)
-    runs = [run for run in model.runs if run.bundle is not None and run.key == model.run.key][: MAX_PANELS - 1]
+    runs = [run for run in model.runs if run.bundle is not None and run.key == model.run.key][
+        : MAX_PANELS - 1
+    ]
     known, notes = [truth[:, column]], []
     for run in runs:
         fields = engine.compute(run, design)

@@ -66,7 +66,9 @@ def predict(run: StudioRun, design: Design) -> Values:
     inputs, coords = design.inputs(), design.coords()
     shared = bundle.coords is not None and bundle.coords.shape == coords.shape
     own = None if shared and np.array_equal(bundle.coords.numpy(), coords) else coords  # type: ignore[union-attr]
-    return np.asarray(bundle.predict(None if inputs is None else inputs[None], own if own is None else own[None])[0])
+    return np.asarray(
+        bundle.predict(None if inputs is None else inputs[None], own if own is None else own[None])[0]
+    )
 
 
 def compute(run: StudioRun, design: Design) -> Fields:
@@ -122,7 +124,9 @@ class TrustModel:
         self._own_points = False
         splits = run.splits()
         if splits is None:
-            self.message = f"The training data are not here, so only parameters are checked: {run.data_message}"
+            self.message = (
+                f"The training data are not here, so only parameters are checked: {run.data_message}"
+            )
             return
         features = training_features(splits.train)
         if features is None:

@@ -13,7 +13,7 @@ from matplotlib.colors import Normalize
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
 from linearno.core.errors import UserError
-from linearno.studio.model import Panel
+from linearno.studio.panels import Panel
 from linearno.viz.encode import png_bytes
 from linearno.viz.style import escape_mathtext, new_figure
 
@@ -28,7 +28,9 @@ def png(panels: Sequence[Panel]) -> bytes:
     figure = new_figure(PANEL_HEIGHT, PANEL_WIDTH * len(panels))
     for i, panel in enumerate(panels):
         axes = figure.add_subplot(1, len(panels), i + 1, projection=None if panel.geometry.flat else "3d")
-        colors = ScalarMappable(Normalize(panel.scale.low, panel.scale.high), mpl.colormaps[panel.scale.colormap])
+        colors = ScalarMappable(
+            Normalize(panel.scale.low, panel.scale.high), mpl.colormaps[panel.scale.colormap]
+        )
         _draw(axes, panel, colors)
         axes.set_title(escape_mathtext(f"{panel.title}  {panel.note}".strip()))
         figure.colorbar(colors, ax=axes, label=escape_mathtext(panel.label), shrink=0.85)

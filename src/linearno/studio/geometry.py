@@ -14,6 +14,9 @@ from numpy import ndarray
 from linearno.meshes.reader.mesh import Cells
 from linearno.viz.mesh import triangulate
 
+# VTK types of tetrahedra, voxels, hexahedra, wedges and pyramids, linear and quadratic, and polyhedra
+SOLID_CELLS = (10, 11, 12, 13, 14, 24, 25, 26, 27, 42)
+
 Plane = tuple[tuple[float, float, float], tuple[float, float, float]]  # origin and normal
 
 
@@ -119,5 +122,5 @@ def _surface_of(grid: Any, location: str) -> Geometry:
 
 
 def _is_solid(cells: Cells) -> bool:
-    """Whether there are cells with a volume (VTK types of tetrahedra, voxels, hexahedra, wedges, pyramids)."""
-    return bool(np.isin(cells.types, [10, 11, 12, 13, 14, 24, 25, 26, 27, 42]).any())
+    """Whether there are cells with a volume."""
+    return bool(np.isin(cells.types, SOLID_CELLS).any())

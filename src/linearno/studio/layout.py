@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from linearno.studio.app import StudioApp
 
 PAGES = {"design": "Design", "inside": "Inside", "trust": "Trust", "runs": "Runs"}
+SLIDER = {  # attributes of a slider, and the keys of a parameter
+    **{"min": "low", "max": "high", "step": "step", "value": "value"},
+    **{"aria-label": "label", "data-parameter": "name"},
+}
 TRACKBALL = [
     {"button": 1, "action": "Rotate"},
     {"button": 2, "action": "Pan"},
@@ -49,6 +53,11 @@ def _select(label: str, value: str, items: str, change: Any, **more: Any) -> Non
             html.Option("{{ item.text }}", v_for=f"item in {items}", value=("item.value",), key="item.value")
 
 
+def _flag(attribute: str, state: str, value: str) -> str:
+    """An attribute that is "true" while a variable of the state has a value."""
+    return f""":{attribute}="{state} === '{value}' ? 'true' : 'false'" """.strip()
+
+
 def _button(text: str, click: Any, arguments: str = "[]", *, classes: str = "btn", **more: Any) -> None:
     html.Button(text, classes=classes, click=(click, arguments), type="button", **more)
 
@@ -62,23 +71,26 @@ def _bar(app: "StudioApp") -> None:
             for key, text in PAGES.items():
                 html.Button(
                     text, type="button", click=(app.open_page, f"['{key}']"),
-                    raw_attrs=['role="tab"', f""":aria-selected="page === '{key}' ? 'true' : 'false'" """.strip(), f'data-page="{key}"'],
+                    raw_attrs=['role="tab"', _flag("aria-selected", "page", key), f'data-page="{key}"'],
                 )  # fmt: skip
         html.Div(classes="spacer")
-        with html.Label(v_if="run_items.length > 1"):
-            with html.Select(
-                value=("run",), change=(app.choose_run, "[$event.target.value]"), __events=["change"],
-                raw_attrs=['aria-label="run"'],
-            ):  # fmt: skip
-                html.Option("{{ item.text }}", v_for="item in run_items", value=("item.value",), key="item.value")
+        with html.Label(v_if="run_items.length > 1"), html.Select(
+            value=("run",), change=(app.choose_run, "[$event.target.value]"), __events=["change"],
+            raw_attrs=['aria-label="run"'],
+        ):  # fmt: skip
+            html.Option("{{ item.text }}", v_for="item in run_items", value=("item.value",), key="item.value")
         html.Span("{{ run_items[0]?.text }}", v_if="run_items.length === 1", classes="hint")
-        _button("{{ theme === 'dark' ? 'Light' : 'Dark' }}", app.toggle_theme, raw_attrs=['data-test="theme"'])
+        _button(
+            "{{ theme === 'dark' ? 'Light' : 'Dark' }}", app.toggle_theme, raw_attrs=['data-test="theme"']
+        )
 
 
 def _problem_controls(app: "StudioApp") -> None:
     with html.Section(classes="card", v_if="page !== 'runs' && design_items.length"):
         html.H2("Design")
-        _select("start from", "design_title", "design_items", app.choose_design, v_if="design_items.length > 1")
+        _select(
+            "start from", "design_title", "design_items", app.choose_design, v_if="design_items.length > 1"
+        )
         _select("case", "case_name", "case_items", app.choose_case, v_if="case_items.length")
         with html.Label(classes="field", v_if="takes_meshes"):
             html.Span("or a mesh of yours (VTU, VTP, VTK, STL)")
@@ -89,7 +101,9 @@ def _problem_controls(app: "StudioApp") -> None:
         _parameters(app)
         html.P("{{ hint }}", v_if="hint", classes="hint")
         with html.Div(classes="row"):
-            _button("Random", app.draw, v_if="draws", raw_attrs=['title="a design like the training samples"'])
+            _button(
+                "Random", app.draw, v_if="draws", raw_attrs=['title="a design like the training samples"']
+            )
             _button("All low", app.fill, "['low']", v_if="paints")
             _button("All high", app.fill, "['high']", v_if="paints")
             _button("Straight", app.fill, "['straight']", v_if="draws && !paints")
@@ -109,14 +123,17 @@ def _parameters(app: "StudioApp") -> None:
             html.Span("{{ p.label }}")
             html.B("{{ p.text }}")
         html.Input(
-            type="range", input=(app.set_parameter, "[p.name, Number($event.target.value)]"), __events=["input"],
-            raw_attrs=[":min='p.low'", ":max='p.high'", ":step='p.step'", ":value='p.value'", ":aria-label='p.label'",
-                       ":data-parameter='p.name'"],
-        )  # fmt: skip
+            type="range",
+            input=(app.set_parameter, "[p.name, Number($event.target.value)]"),
+            __events=["input"],
+            raw_attrs=[f":{name}='p.{key}'" for name, key in SLIDER.items()],
+        )
 
 
 def _design_controls(app: "StudioApp") -> None:
-    with html.Section(classes="card", v_if="flat && panels.length && (page === 'design' || page === 'trust')"):
+    with html.Section(
+        classes="card", v_if="flat && panels.length && (page === 'design' || page === 'trust')"
+    ):
         html.H2("Pointer")
         with html.Div(classes="row"):
             for key, text, shown in (
@@ -126,7 +143,7 @@ def _design_controls(app: "StudioApp") -> None:
             ):
                 _button(
                     text, app.choose_tool, f"['{key}']", v_if=shown,
-                    raw_attrs=[f""":aria-pressed="tool === '{key}' ? 'true' : 'false'" """.strip(), f'data-tool="{key}"'],
+                    raw_attrs=[_flag("aria-pressed", "tool", key), f'data-tool="{key}"'],
                 )  # fmt: skip
             _button("Remove probes", app.remove_probes, v_if="probes.length")
             _button("Whole domain", app.whole_view)
@@ -173,9 +190,13 @@ def _inside_controls(app: "StudioApp") -> None:
             for key, text in (("gather", "gathers (ψ)"), ("scatter", "scatters (φ)")):
                 _button(
                     text, app.choose_weights, f"['{key}']",
-                    raw_attrs=[f""":aria-pressed="weights === '{key}' ? 'true' : 'false'" """.strip()],
+                    raw_attrs=[_flag("aria-pressed", "weights", key)],
                 )  # fmt: skip
-        html.P("Hover a map: the bars show how much each slice gives to that point.", classes="hint", style="margin-top:10px")
+        html.P(
+            "Hover a map: the bars show how much each slice gives to that point.",
+            classes="hint",
+            style="margin-top:10px",
+        )
 
 
 def _run_controls(app: "StudioApp") -> None:
@@ -184,7 +205,10 @@ def _run_controls(app: "StudioApp") -> None:
         _parameters(app)
     with html.Section(classes="card", v_if="page === 'runs'"):
         html.H2("Training")
-        html.P("{{ live ? 'A training is going on: this page follows it.' : 'All runs are finished.' }}", classes="hint")
+        html.P(
+            "{{ live ? 'A training is going on: this page follows it.' : 'All runs are finished.' }}",
+            classes="hint",
+        )
 
 
 def _banners() -> None:
@@ -205,7 +229,10 @@ def _panels(app: "StudioApp") -> None:
     with html.Div(classes=("'panels n' + panels.length",), v_show="panels.length"):
         for i, view in enumerate(app.views):
             with html.Section(
-                classes="card panel", v_if=f"panels.length > {i}", key=f"'panel{i}'", raw_attrs=[f'data-panel="{i}"']
+                classes="card panel",
+                v_if=f"panels.length > {i}",
+                key=f"'panel{i}'",
+                raw_attrs=[f'data-panel="{i}"'],
             ):
                 with html.Header():
                     html.H2(f"{{{{ panels[{i}].title }}}}")
@@ -217,7 +244,8 @@ def _panels(app: "StudioApp") -> None:
                         )
                     Overlay(
                         v_if="flat", camera=("camera",), handles=(f"shows_handles[{i}] ? handles : []",),
-                        outline=(f"shows_handles[{i}] ? outline : []",), probes=("page === 'inside' ? [] : probes",),
+                        outline=(f"shows_handles[{i}] ? outline : []",),
+                        probes=("page === 'inside' ? [] : probes",),
                         tool=(f"tools[{i}]",), radius=("radius",), tick=("tick",),
                         mark=("page === 'inside' ? mark : null",), label=(f"panels[{i}].title",),
                         drag=(app.drag, "$event"), paint=(app.paint, "[$event]"), probe=(app.probe, "$event"),
@@ -233,15 +261,14 @@ def _panels(app: "StudioApp") -> None:
 
 
 def _legend(plot: str) -> None:
-    with html.Div(classes="legend"):
-        with html.Span(v_for=f"s in {plot}.series", key="s.name"):
-            html.I(
-                style=(
-                    "{ borderTopStyle: s.dashed ? 'dashed' : 'solid', borderTopColor: "
-                    "['#0072b2','#d55e00','#009e73','#cc79a7','#e69f00','#56b4e9'][s.color % 6] }",
-                )
+    with html.Div(classes="legend"), html.Span(v_for=f"s in {plot}.series", key="s.name"):
+        html.I(
+            style=(
+                "{ borderTopStyle: s.dashed ? 'dashed' : 'solid', borderTopColor: "
+                "['#0072b2','#d55e00','#009e73','#cc79a7','#e69f00','#56b4e9'][s.color % 6] }",
             )
-            html.Span("{{ s.name }}")
+        )
+        html.Span("{{ s.name }}")
 
 
 def _lower(app: "StudioApp") -> None:
@@ -255,10 +282,17 @@ def _lower(app: "StudioApp") -> None:
             _quantity_table()
     with html.Div(classes="lower", v_if="page === 'inside' && bars.length"):
         with html.Section(classes="card"):
-            html.H2("{{ mark ? 'Slice weights φ of the hovered point' : 'Hover a map to see the slice weights φ' }}")
+            html.H2(
+                "{{ mark ? 'Slice weights φ of the hovered point' : 'Hover a map to see the slice weights φ' }}"
+            )
             with html.Div(v_for="(b, i) in bars", key="b.name"):
                 html.P("{{ b.name }}", classes="hint", style="margin:6px 0 2px")
-                Bars(values=("b.values",), chosen=("Number(slice)",), color=("i",), choose=(app.choose_slice, "[$event]"))
+                Bars(
+                    values=("b.values",),
+                    chosen=("Number(slice)",),
+                    color=("i",),
+                    choose=(app.choose_slice, "[$event]"),
+                )
         with html.Section(classes="card", v_if="rank_plot"):
             html.H2("{{ rank_plot.title }}")
             _legend("rank_plot")
@@ -281,8 +315,8 @@ def _quantity_table() -> None:
 def _trust_table() -> None:
     with html.Section(classes="card", v_if="page === 'trust' && ranges.length"):
         html.H2("Parameters and the range of the training samples")
-        with html.Div(classes="scroll"), html.Table():
-            with html.Tbody(), html.Tr(v_for="r in ranges", key="r.name"):
+        with html.Div(classes="scroll"), html.Table(), html.Tbody():
+            with html.Tr(v_for="r in ranges", key="r.name"):
                 html.Td("{{ r.name }}", style="width:22%")
                 html.Td("{{ r.text }}", classes="n", style="width:14%")
                 with html.Td(), html.Div(classes="ranges"):

@@ -30,11 +30,18 @@ def require_free_port(host: str, port: int) -> int:
             return int(probe.getsockname()[1])
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"port {port} on {host} cannot be used ({reason}); choose another with --port") from None
+        raise UserError(
+            f"port {port} on {host} cannot be used ({reason}); choose another with --port"
+        ) from None
 
 
 def launch(
-    folders: Sequence[Path], *, host: str = "127.0.0.1", port: int = 8050, device: str = "auto", browse: bool = True
+    folders: Sequence[Path],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8050,
+    device: str = "auto",
+    browse: bool = True,
 ) -> None:
     """Serve the studio until the process is interrupted.
 
@@ -79,7 +86,9 @@ def _add_session(server: Any, secret: str, host: str) -> None:
         if host in LOOPBACK and name not in (*LOOPBACK, "localhost", "[::1]"):
             raise web.HTTPForbidden(text=f"the studio is not at {name}")
         scheme = "wss" if request.secure else "ws"
-        return web.json_response({"sessionURL": f"{scheme}://{request.host}/ws", "secret": secret, "id": "studio"})
+        return web.json_response(
+            {"sessionURL": f"{scheme}://{request.host}/ws", "secret": secret, "id": "studio"}
+        )
 
     server.app.router.add_post("/paraview/", session)
 

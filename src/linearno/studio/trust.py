@@ -97,11 +97,17 @@ def verdict(score: float | None, warnings: list[str]) -> Verdict:
     """Level and sentences for a score and the warnings about parameters."""
     if score is not None and score > EDGE:
         text = f"This design is unlike the training samples: its score is {score:.1f}, above 1 is outside. "
-        return Verdict(score, "outside", [text + "Do not rely on the prediction without the solver.", *warnings])
+        return Verdict(
+            score, "outside", [text + "Do not rely on the prediction without the solver.", *warnings]
+        )
     if warnings:
         return Verdict(score, "outside", [*warnings, "The prediction is an extrapolation."])
     if score is None:
         return Verdict(None, "inside", ["All numbers are within the training range."])
     if score > 1:
-        return Verdict(score, "edge", [f"This design is at the edge of the training samples (score {score:.2f})."])
-    return Verdict(score, "inside", [f"This design is like the training samples (score {score:.2f}, at most 1)."])
+        return Verdict(
+            score, "edge", [f"This design is at the edge of the training samples (score {score:.2f})."]
+        )
+    return Verdict(
+        score, "inside", [f"This design is like the training samples (score {score:.2f}, at most 1)."]
+    )

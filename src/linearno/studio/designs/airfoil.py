@@ -1,8 +1,10 @@
 """Airfoil at Mach 0.8: drag the control points of the box that bends it.
 
 The surrogate predicts the Mach number. Pressure, lift and drag are estimated from it with the total pressure
-of the far field, which is lost in shocks and, on a coarse grid, next to the wall: the Mach number is therefore
-read a few lines off the wall, across which the pressure hardly changes. Axes: I nodes along the C-grid, J outwards, N = I·J.
+of the far field. Some of it is lost in shocks and, on a coarse grid, next to the wall: the Mach number is
+therefore read a few lines off the wall, across which the pressure hardly changes.
+
+Axes: I nodes along the C-grid, J outwards, N = I·J.
 """
 
 from dataclasses import dataclass
@@ -37,7 +39,7 @@ LINE = 2  # grid line off the wall on which the Mach number is read
 
 @dataclass
 class AirfoilDesign(Design):
-    """Heights of the control points of the box; the first stays at zero, since equal heights shift the airfoil.
+    """Heights of the control points of the box; the first is zero, since equal heights shift the airfoil.
 
     Args:
         spec: fields of the run, on a C-grid.

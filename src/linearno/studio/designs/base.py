@@ -53,7 +53,8 @@ class Parameter:
         if low - slack <= self.value <= high + slack:
             return None
         unit = f" {self.unit}" if self.unit else ""
-        return f"{self.label} = {self.value:.4g}{unit} is outside the training range, {low:.4g} to {high:.4g}{unit}"
+        place = f"outside the training range, {low:.4g} to {high:.4g}{unit}"
+        return f"{self.label} = {self.value:.4g}{unit} is {place}"
 
 
 @dataclass(frozen=True)

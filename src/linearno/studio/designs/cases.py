@@ -70,7 +70,9 @@ class CaseDesign(Design):
         if suffix not in MESH_SUFFIXES:
             raise UserError(f"upload a mesh that ends in {', '.join(MESH_SUFFIXES)}")
         if len(content) > MAX_UPLOAD_BYTES:
-            raise UserError(f"the file has {len(content) / 1e6:.0f} MB; at most {MAX_UPLOAD_BYTES // 10**6} are read")
+            raise UserError(
+                f"the file has {len(content) / 1e6:.0f} MB; at most {MAX_UPLOAD_BYTES // 10**6} are read"
+            )
         path = Path(self._uploads.name) / f"upload{len(self.files)}{suffix}"
         path.write_bytes(content)
         label = f"upload: {Path(name).name[:40]}"
