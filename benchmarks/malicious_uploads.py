@@ -74,7 +74,7 @@ def uploads(field: str, shape: tuple[int, ...], mark: str, seed: int = 0) -> Ite
 
 def npz_bytes(**arrays: np.ndarray) -> bytes:
     target = io.BytesIO()
-    np.savez(target, **arrays)
+    np.savez(target, allow_pickle=True, **arrays)
     return target.getvalue()
 
 

@@ -36,7 +36,7 @@ from linearno.reproduce.records import new_record
 START_SECONDS = 60.0
 REPLY_SECONDS = 120.0
 TOLERANCE = 1e-4  # of a reply, relative to the largest value; joined requests round differently
-SMALL = {"width": 16, "depth": 1, "heads": 2, "slices": 8}
+SMALL: dict[str, Any] = {"width": 16, "depth": 1, "heads": 2, "slices": 8}
 GRID = (16, 16)
 LIMITS = ("--body", "16MB", "--seconds", "20")
 MESH_KINDS = ("x-vtu", "x-vtp", "x-vtk")

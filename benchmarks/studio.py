@@ -18,6 +18,7 @@ import typer
 from benchmarks.cli.shared import OutOption, keep_record
 from linearno import LinearNO
 from linearno.cli.shared import console, user_errors
+from linearno.core.config import write_yaml
 from linearno.core.errors import UserError
 from linearno.core.optional_deps import require_extra
 from linearno.data import AirfoilConfig, Batch, Scaler
@@ -26,7 +27,6 @@ from linearno.inference import Bundle
 from linearno.models import MODELS
 from linearno.reproduce.records import new_record
 from linearno.run_config import RunConfig
-from linearno.run_folder import write_yaml
 from linearno.solvers.airfoil import grid_shape
 from linearno.studio.designs import AirfoilDesign
 from linearno.training import TrainingConfig

@@ -8,17 +8,18 @@ def service_lines(found: Records) -> str:
     lines = []
     if (record := found.get("load")) is not None:
         facts, origin = record.details, machine_and_commit(record)
+        wrong = f"{facts['lost']} lost, {facts['wrong']} wrong"
         lines.append(
-            f"{facts['requests']:,} requests, {facts['concurrent']} at a time, each compared with a "
-            f"direct prediction at {facts['points']:,} points: {facts['lost']} lost, "
-            f"{facts['wrong']} wrong, {record.value:.0f} requests/s, median {facts['median_ms']:.0f} ms ({origin})."
+            f"{facts['requests']:,} requests at {facts['points']:,} points, {facts['concurrent']} at a time, "
+            f"each compared with a direct prediction: {wrong}; {record.value:.0f} requests/s, "
+            f"median {facts['median_ms']:.0f} ms ({origin})."
         )
     if (record := found.get("malicious")) is not None:
         facts, origin = record.details, machine_and_commit(record)
+        memory = [f"{facts[f'memory_{when}_mb']:.0f} MB {when}" for when in ("before", "after")]
         lines.append(
             f"{facts['uploads']} malformed or malicious uploads of {facts['kinds']} kinds: "
-            f"{record.value:.0f} refused with a 4xx and one line, memory {facts['memory_before_mb']:.0f} MB before and "
-            f"{facts['memory_after_mb']:.0f} MB after ({origin})."
+            f"{record.value:.0f} refused with a 4xx and one line; memory {' and '.join(memory)} ({origin})."
         )
     return "\n\n".join(lines)
 
@@ -27,10 +28,11 @@ def service_lines(found: Records) -> str:
 def studio_lines(found: Records) -> str:
     record = found[""]
     facts = record.details
-    parts = ", ".join(f"{name} {value:.0f} ms" for name, value in facts["processor_ms"].items())
+    model, parts = facts["model"], facts["processor_ms"].items()
+    times = ", ".join(f"{name} {value:.0f} ms" for name, value in parts)
     return (
-        f"From a slider to the new picture at {facts['points']:,} points (LinearNO of width "
-        f"{facts['model']['width']} and depth {facts['model']['depth']}, browser without a GPU): median "
-        f"{record.value:.0f} ms; processor time of the parts: {parts}. "
-        f"First page after {facts['first_page_s']:.1f} s. Measured at a load average of {facts['load_average']:.0f} ({machine_and_commit(record)})."
+        f"From a slider to the new picture at {facts['points']:,} points (LinearNO, width {model['width']} "
+        f"and depth {model['depth']}, browser without a GPU): median {record.value:.0f} ms; processor time of "
+        f"the parts: {times}. First page after {facts['first_page_s']:.1f} s. Measured at a load average of "
+        f"{facts['load_average']:.0f} ({machine_and_commit(record)})."
     )

@@ -9,6 +9,7 @@ pytest.importorskip("trame_vtk")
 pytest.importorskip("pyvista")
 
 from linearno import LinearNO, Transolver
+from linearno.core.config import write_yaml
 from linearno.data import AirfoilConfig, Batch, DarcyConfig, Scaler
 from linearno.data.airfoil import airfoil_layout
 from linearno.data.darcy import darcy_layout, generate_darcy
@@ -16,7 +17,6 @@ from linearno.inference import Bundle
 from linearno.meshes import CasesConfig
 from linearno.models import MODELS
 from linearno.run_config import RunConfig
-from linearno.run_folder import write_yaml
 from linearno.solvers.airfoil import airfoil_nodes
 from linearno.studio.runs import open_runs
 from linearno.training import TrainingConfig

@@ -98,10 +98,11 @@ def write_npz(arrays: Mapping[str, ndarray]) -> bytes:
 
 def write_json_arrays(arrays: Mapping[str, ndarray]) -> bytes:
     """A JSON object of nested lists; numbers that are not finite are null."""
-    values = {
-        name: np.where(np.isfinite(array), array.astype(object), None).tolist()
-        if not np.isfinite(array).all()
-        else array.tolist()
-        for name, array in arrays.items()
-    }
+    values: dict[str, Any] = {}
+    for name, array in arrays.items():
+        finite = np.isfinite(array)
+        if not finite.all():
+            array = array.astype(object)
+            array[~finite] = None
+        values[name] = array.tolist()
     return json.dumps(values, separators=(",", ":")).encode()

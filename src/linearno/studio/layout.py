@@ -282,9 +282,7 @@ def _lower(app: "StudioApp") -> None:
             _quantity_table()
     with html.Div(classes="lower", v_if="page === 'inside' && bars.length"):
         with html.Section(classes="card"):
-            html.H2(
-                "{{ mark ? 'Slice weights φ of the hovered point' : 'Hover a map to see the slice weights φ' }}"
-            )
+            html.H2("{{ mark ? 'Slice weights φ of the hovered point' : 'Slice weights φ: hover a map' }}")
             with html.Div(v_for="(b, i) in bars", key="b.name"):
                 html.P("{{ b.name }}", classes="hint", style="margin:6px 0 2px")
                 Bars(
@@ -315,13 +313,13 @@ def _quantity_table() -> None:
 def _trust_table() -> None:
     with html.Section(classes="card", v_if="page === 'trust' && ranges.length"):
         html.H2("Parameters and the range of the training samples")
-        with html.Div(classes="scroll"), html.Table(), html.Tbody():
-            with html.Tr(v_for="r in ranges", key="r.name"):
-                html.Td("{{ r.name }}", style="width:22%")
-                html.Td("{{ r.text }}", classes="n", style="width:14%")
-                with html.Td(), html.Div(classes="ranges"):
-                    html.I(style=("{ left: r.from + '%', width: r.width + '%' }",))
-                    html.B(style=("{ left: r.at + '%' }",))
+        table = html.Table()
+        with table, html.Tbody(), html.Tr(v_for="r in ranges", key="r.name"):
+            html.Td("{{ r.name }}", style="width:22%")
+            html.Td("{{ r.text }}", classes="n", style="width:14%")
+            with html.Td(), html.Div(classes="ranges"):
+                html.I(style=("{ left: r.from + '%', width: r.width + '%' }",))
+                html.B(style=("{ left: r.at + '%' }",))
     with html.Section(classes="card", v_if="page === 'trust' && parts_off.length"):
         html.H2("Not available for this run")
         html.P("{{ text }}", v_for="text in parts_off", key="text", classes="hint")

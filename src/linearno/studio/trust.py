@@ -48,7 +48,7 @@ class DesignGuard:
         scale = np.where(spread > 0, spread, np.abs(mean) + 1e-12)
         _, singular, rows = np.linalg.svd((fitted - mean) / scale, full_matrices=False)
         share = np.cumsum(singular**2) / max((singular**2).sum(), 1e-300)
-        count = int(min(MAX_COMPONENTS, 1 + np.searchsorted(share, VARIANCE), max(1, len(fitted) // 2)))
+        count = min(MAX_COMPONENTS, 1 + int(np.searchsorted(share, VARIANCE)), max(1, len(fitted) // 2))
         deviation = np.maximum(singular[:count] / np.sqrt(len(fitted)), 1e-12)
         raw = cls(mean, rows[:count].T, deviation, scale, 1.0, 1.0)
         parts = np.array([raw._distances(row) for row in held])

@@ -14,7 +14,7 @@ MODULE = {
 }
 
 
-class Overlay(AbstractElement):
+class Overlay(AbstractElement):  # type: ignore[misc]
     """Transparent layer of a view in the plane, with handles, brush and probes."""
 
     def __init__(self, **attributes: Any):
@@ -25,7 +25,7 @@ class Overlay(AbstractElement):
         self._event_names += ["drag", "paint", "probe", "hover", "zoom", "pan", "size"]
 
 
-class LinePlotView(AbstractElement):
+class LinePlotView(AbstractElement):  # type: ignore[misc]
     """A line plot."""
 
     def __init__(self, **attributes: Any):
@@ -33,7 +33,7 @@ class LinePlotView(AbstractElement):
         self._attr_names += ["plot"]
 
 
-class Bars(AbstractElement):
+class Bars(AbstractElement):  # type: ignore[misc]
     """A bar for each slice."""
 
     def __init__(self, **attributes: Any):
@@ -42,7 +42,7 @@ class Bars(AbstractElement):
         self._event_names += ["choose"]
 
 
-class Download(AbstractElement):
+class Download(AbstractElement):  # type: ignore[misc]
     """Saves a file, given as {name, url}, whenever it changes."""
 
     def __init__(self, **attributes: Any):

@@ -140,7 +140,8 @@ class CaseDesign(Design):
     def truth(self) -> Float[ndarray, "K C"] | None:
         """Fields of the file, unless a number was changed."""
         case = self._require_case()
-        first = case.inputs[0, case.inputs.shape[1] - len(self.parameters) :] if self.parameters else []
+        channels = case.inputs.shape[1]
+        first = case.inputs[0, channels - len(self.parameters) :] if self.parameters else np.empty(0)
         values = [parameter.value for parameter in self.parameters.values()]
         return case.targets if case.found and np.allclose(first, values, rtol=1e-6, atol=0) else None
 
