@@ -28,11 +28,11 @@ def service_lines(found: Records) -> str:
 def studio_lines(found: Records) -> str:
     record = found[""]
     facts = record.details
-    model, parts = facts["model"], facts["processor_ms"].items()
-    times = ", ".join(f"{name} {value:.0f} ms" for name, value in parts)
+    width, depth = (facts["model"][name] for name in ("width", "depth"))
+    times = ", ".join(f"{name} {value:.0f} ms" for name, value in facts["processor_ms"].items())
     return (
-        f"From a slider to the new picture at {facts['points']:,} points (LinearNO, width {model['width']} "
-        f"and depth {model['depth']}, browser without a GPU): median {record.value:.0f} ms; processor time of "
+        f"From a slider to the new picture at {facts['points']:,} points (LinearNO, width {width} "
+        f"and depth {depth}, browser without a GPU): median {record.value:.0f} ms; processor time of "
         f"the parts: {times}. First page after {facts['first_page_s']:.1f} s. Measured at a load average of "
         f"{facts['load_average']:.0f} ({machine_and_commit(record)})."
     )

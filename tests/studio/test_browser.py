@@ -97,6 +97,7 @@ def test_all_pages_load_without_errors_and_without_other_sites(open_page):
     for name in ("inside", "trust", "runs", "design"):  # the design stays
         page.after(lambda name=name: page.page.click(f"[data-page={name}]"))
         assert page.page.locator("[data-test=error]").count() == 0
+        page.page.wait_for_timeout(500)
     assert page.errors == []
     assert [url for url in page.foreign if "127.0.0.1" not in url and "localhost" not in url] == []
 

@@ -230,34 +230,35 @@ def _panels(app: "StudioApp") -> None:
         for i, view in enumerate(app.views):
             with html.Section(
                 classes="card panel",
-                v_if=f"panels.length > {i}",
+                v_show=f"panels.length > {i}",
                 key=f"'panel{i}'",
                 raw_attrs=[f'data-panel="{i}"'],
             ):
                 with html.Header():
-                    html.H2(f"{{{{ panels[{i}].title }}}}")
-                    html.Span(f"{{{{ panels[{i}].note }}}}")
+                    html.H2(f"{{{{ panels[{i}]?.title }}}}")
+                    html.Span(f"{{{{ panels[{i}]?.note }}}}")
                 with html.Div(classes="stage"):
                     with html.Div():
                         view.widget = VtkLocalView(
                             view.scene.window, ref=f"view{i}", interactor_settings=("trackball", TRACKBALL)
                         )
                     Overlay(
-                        v_if="flat", camera=("camera",), handles=(f"shows_handles[{i}] ? handles : []",),
+                        v_if=f"flat && panels.length > {i}", camera=("camera",),
+                        handles=(f"shows_handles[{i}] ? handles : []",),
                         outline=(f"shows_handles[{i}] ? outline : []",),
                         probes=("page === 'inside' ? [] : probes",),
                         tool=(f"tools[{i}]",), radius=("radius",), tick=("tick",),
-                        mark=("page === 'inside' ? mark : null",), label=(f"panels[{i}].title",),
+                        mark=("page === 'inside' ? mark : null",), label=(f"panels[{i}]?.title",),
                         drag=(app.drag, "$event"), paint=(app.paint, "[$event]"), probe=(app.probe, "$event"),
                         hover=(app.hover, "$event"), zoom=(app.zoom, "$event"), pan=(app.pan, "$event"),
                         size=(app.resize, "$event"),
                     )  # fmt: skip
                 with html.Div(classes="scale"):
-                    html.I(style=(f"{{ background: panels[{i}].css }}",))
+                    html.I(style=(f"{{ background: panels[{i}]?.css }}",))
                     with html.Div():
-                        html.Span(f"{{{{ panels[{i}].low }}}}")
-                        html.Span(f"{{{{ panels[{i}].label }}}}")
-                        html.Span(f"{{{{ panels[{i}].high }}}}")
+                        html.Span(f"{{{{ panels[{i}]?.low }}}}")
+                        html.Span(f"{{{{ panels[{i}]?.label }}}}")
+                        html.Span(f"{{{{ panels[{i}]?.high }}}}")
 
 
 def _legend(plot: str) -> None:
