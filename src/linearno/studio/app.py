@@ -79,7 +79,7 @@ class StudioApp:
     def choose_case(self, name: str) -> None:
         self._change(lambda: self.model.choose_case(name), new_view=True)
 
-    def set_parameter(self, name: str, value: float) -> None:
+    def set_parameter(self, name: str, value: float | int) -> None:
         samples = self.model.samples() if self.state.page == "runs" else None
         if samples is not None:
             self._change(lambda: samples.set(name, float(value)))
