@@ -1,7 +1,9 @@
 """Time a training step of every model at the sizes of its recipe: eager, captured, and with torch.compile."""
 
+import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -13,15 +15,17 @@ from benchmarks.timing import Candidate, Results, TimingSettings, time_candidate
 from linearno.cli.shared import DeviceOption, console, user_errors
 from linearno.core.device import Precision, device_name, resolve_device, set_matmul_precision
 from linearno.core.errors import UserError
+from linearno.core.provenance import machine
 from linearno.data import DATASETS, FieldSpec
 from linearno.models import MODELS, self_fitting
 from linearno.nn.protocol import capturable
-from linearno.reproduce.records import Record, new_record
+from linearno.reproduce.records import Record, new_record, read_record, record_path, write_record
 from linearno.run_config import recipe
 
 SHAPES = ("darcy", "elasticity")
 SCATTERED_POINTS = {"elasticity": 972}  # points of a sample without a grid
 REFERENCE = "linearno"
+RECORD_ID = "bench/models/step"
 
 
 def model_steps(
@@ -29,6 +33,8 @@ def model_steps(
     model: Annotated[list[str] | None, typer.Option(help="all by default; may be repeated")] = None,
     compile: Annotated[bool, typer.Option(help="also time with torch.compile")] = True,
     repeats: Annotated[int | None, typer.Option(min=1, help="timed calls in each round")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0, help="start no model after this time")] = None,
+    again: Annotated[bool, typer.Option(help="also time models that the record in --out has")] = False,
     device: DeviceOption = "auto",
     out: OutOption = None,
 ) -> None:
@@ -38,16 +44,21 @@ def model_steps(
     launches every kernel from Python; "compiled" is the step with torch.compile. Models are timed one after
     another in one process, on random fields.
 
-    Example:
+    With --out the record is written after every model. The same command continues it: models that the record
+    has from this machine are not timed again.
 
-      python -m benchmarks model-steps --model fno --model linearno --out results
+    Examples:
+
+      python -m benchmarks model-steps --model fno --model linearno
+      python -m benchmarks model-steps --out results --minutes 8
     """
+    until = float("inf") if minutes is None else time.monotonic() + 60 * minutes
     with user_errors():
         where = resolve_device(device)
         default = TimingSettings.default(where)
         settings = TimingSettings(default.warmup, default.rounds, repeats or default.repeats)
         names = model or [name for name in MODELS if _is_built_in(name)]
-        rows: dict[str, dict[str, Any]] = {}
+        rows = {} if again else _rows_of_record(out, where)
         console.print(f"on {device_name(where)}")
         console.print(f"{'model':<18}{'shape':<12}{'step':>9}{'eager':>9}{'compiled':>10}  ms")
         for benchmark in shape or SHAPES:
@@ -55,11 +66,32 @@ def model_steps(
                 raise UserError(f"no step of {benchmark!r}; choose one of {', '.join(SHAPES)}")
             for name in names:
                 MODELS[name]  # an error with near misses
+                if f"{benchmark}/{name}" in rows:
+                    continue
+                if time.monotonic() > until:
+                    console.print("out of time: the same command continues")
+                    return
                 row = _time_model(benchmark, name, where, settings, compiled=compile)
                 rows[f"{benchmark}/{name}"] = row
                 console.print(_line(benchmark, name, row))
-        if any("times_ms" in row for row in rows.values()):
+                if out is not None and _timed(rows):
+                    write_record(out, _record(rows, where))
+        if _timed(rows):
             keep_record(_record(rows, where), out)
+
+
+def _rows_of_record(out: Path | None, device: torch.device) -> dict[str, dict[str, Any]]:
+    """What the stored record has of this machine."""
+    if out is None or not (path := record_path(out, RECORD_ID)).exists():
+        return {}
+    record = read_record(path)
+    return dict(record.details["models"]) if record.machine == machine(device) else {}
+
+
+def _timed(rows: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """Median of the step of every model that has one, in ms."""
+    steps = {name: row.get("times_ms", {}).get("step") for name, row in rows.items()}
+    return {name: timing["median"] for name, timing in steps.items() if timing is not None}
 
 
 def _is_built_in(name: str) -> bool:
@@ -131,11 +163,11 @@ def _line(benchmark: str, name: str, row: dict[str, Any]) -> str:
 
 def _record(rows: dict[str, dict[str, Any]], device: torch.device) -> Record:
     """The record of all models; its value is the step of LinearNO on the first shape, else the first step."""
-    timed = {name: row["times_ms"]["step"]["median"] for name, row in rows.items() if "times_ms" in row}
+    timed = _timed(rows)
     first = next((name for name in timed if name.endswith(f"/{REFERENCE}")), next(iter(timed)))
     others = {name.replace("/", " "): value for name, value in timed.items() if name != first}
     return new_record(
-        "bench/models/step",
+        RECORD_ID,
         timed[first],
         "ms",
         device=device,

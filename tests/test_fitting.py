@@ -77,7 +77,7 @@ def test_meshes_of_different_sizes_are_a_list():
     assert bundle.predict(meshes[1]["inputs"][None], meshes[1]["coords"]).shape == (1, 12, 1)
 
 
-def test_a_grid_is_told_and_a_saved_bundle_loads(tmp_path):
+def test_a_grid_is_set_and_a_saved_bundle_loads(tmp_path):
     data = arrays(points=20)
     settings = SMALL | {"stem": "conv"}
     fit("linearno", data, settings=settings, grid=(4, 5), out=tmp_path / "run", **QUICK)

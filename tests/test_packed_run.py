@@ -85,7 +85,7 @@ def test_the_error_of_every_mesh_is_that_of_its_own_answer(finished):
     assert metrics["relative_l2"]["mean"] == pytest.approx(np.mean(errors), rel=1e-6)
 
 
-def test_meshes_asked_together_are_answered_as_one_by_one(finished):
+def test_packed_meshes_are_predicted_as_one_by_one(finished):
     bundle, test = load(finished), discs(5, 1)
     together = bundle.predict(test.inputs, test.coords, segments=test.offsets, batch=3)
     assert together.shape == test.targets.shape

@@ -39,14 +39,14 @@ def test_the_error_of_a_rollout_is_that_of_all_frames_with_predictions_fed_back(
     assert metrics["relative_l2_by_frame"] == pytest.approx(frames, rel=1e-4)
 
 
-def test_a_bundle_marches_as_far_as_it_is_asked_to(marched):
+def test_a_bundle_predicts_the_requested_number_of_steps(marched):
     bundle, splits = load(marched), open_splits(open_run(marched).data)
     far = bundle.predict(splits.test.inputs, steps=14)
     assert far.shape == (3, 64, 14)
     torch.testing.assert_close(far[..., :10], bundle.predict(splits.test.inputs))
 
 
-def test_predict_writes_as_many_frames_as_are_asked_for(marched, tmp_path):
+def test_predict_writes_as_many_frames_as_are_requested(marched, tmp_path):
     splits = open_splits(open_run(marched).data)
     first = {f"w{t + 1}": splits.test.inputs[0, :, t].reshape(8, 8).numpy() for t in range(10)}
     np.savez(tmp_path / "first.npz", **first)

@@ -34,6 +34,8 @@ VERBS = {
     },
     "Records": {
         "results": Verb("cli.results:results", "List the records, or write the tables of the docs"),
+        "block-diagrams": Verb("block_diagrams:block_diagrams", "Draw the blocks of the models"),
+        "gpu": Verb("gpu:gpu", "Measure and train on a GPU machine for some minutes"),
         "gpu-records": Verb("gpu_records:gpu_records", "Measure records that need a GPU"),
     },
 }

@@ -1,6 +1,7 @@
 """Run an experiment: load the data, train the model, evaluate it, write the run folder."""
 
 import time
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,11 @@ CLOSED_FORM = "fitted in closed form"
 
 
 def run(
-    config: RunConfig, folder: Path, device: torch.device, on_epoch: OnEpoch | None = None
+    config: RunConfig,
+    folder: Path,
+    device: torch.device,
+    on_epoch: OnEpoch | None = None,
+    deadline: float = inf,
 ) -> dict[str, Any]:
     """Train or resume a run, evaluate it once on the test split in physical units, write the run folder.
 
@@ -38,13 +43,21 @@ def run(
         folder: new run folder, or that of an interrupted run with the same configuration.
         device: device of training and evaluation.
         on_epoch: called after every epoch.
+        deadline: `time.monotonic()` after which training stops with a checkpoint and `Interrupted`.
     """
     refuse_another_run(folder, config)
     config.require_task_fits_model()
     splits = open_splits(config.data)  # disk → samples
     bundle, setup = untrained(config, splits)  # model and scaler; all checks precede training
     with locked_folder(folder, config) as fingerprint:
-        fit(setup, device=device, folder=folder, fingerprint=fingerprint, on_epoch=on_epoch)
+        fit(
+            setup,
+            device=device,
+            folder=folder,
+            fingerprint=fingerprint,
+            on_epoch=on_epoch,
+            deadline=deadline,
+        )
         if parallel.is_main_process():
             bundle.save(folder)
         return evaluate(bundle, config, splits, folder)

@@ -13,7 +13,14 @@ from linearno.core.errors import UserError
 from linearno.data import DATASETS, FieldSpec, Scaler
 from linearno.inference.bundle import Bundle
 from linearno.initialization import open_splits, untrained
-from linearno.models import MODELS, build_model, from_published, infer_config, read_weights
+from linearno.models import (
+    MODELS,
+    accepted_hints,
+    build_model,
+    from_published,
+    infer_config,
+    read_weights,
+)
 from linearno.nn.protocol import ModelSpec, settings_of, spec_of
 from linearno.run_config import RunConfig
 
@@ -80,10 +87,15 @@ def _load_published(model: nn.Module, weights: Mapping[str, Tensor], recipe: str
         if not tensor.isfinite().all():
             raise UserError(f"{name} contains NaN or infinite numbers")
     inferred, spec = infer_config(weights), spec_of(model)
-    settings = spec.config.model_dump(include=set(inferred))
+    name, hints = spec.config.name, _hints(spec)
+    settings = spec.config.model_dump(include=set(inferred) - set(hints))
     _require_same(settings, {name: inferred[name] for name in settings}, recipe)
-    published = from_published(weights, model=spec.config.name, **_hints(spec))
+    hints = accepted_hints(weights, model=name, **hints)
+    published = from_published(weights, model=name, **hints)
     _require_same(dict(spec.sizes), dict(spec_of(published).sizes), recipe)
+    names = infer_config(weights, model=name, **hints).keys() - {"name"}
+    expected, found = (each.config.model_dump(include=names) for each in (spec, spec_of(published)))
+    _require_same(expected, found, recipe)
     state = published.state_dict()
     model.load_state_dict({name: state[name] for name in model.state_dict()})
 
@@ -99,7 +111,16 @@ def _hints(spec: ModelSpec) -> dict[str, Any]:
 
 def _require_same(expected: dict[str, Any], found: dict[str, Any], recipe: str) -> None:
     template = "{path} is {new!r} in these weights and {old!r} in " + recipe
+    expected, found = (
+        {name: _one_for_all(value) for name, value in settings.items()} for settings in (expected, found)
+    )
     if difference := first_difference(expected, found, template=template):
         raise UserError(
             f"weights of another model: {difference}; choose its recipe, or change this one with --set"
         )
+
+
+def _one_for_all(value: Any) -> Any:
+    """12 for (12, 12): settings such as the modes of each axis may be given either way."""
+    numbers = value if isinstance(value, list | tuple) else ()
+    return numbers[0] if numbers and all(number == numbers[0] for number in numbers) else value

@@ -212,9 +212,9 @@ class Recipes(Registry[Recipe]):
         if name in self._entries:
             return self._entries[name]
         benchmark, _, model = name.partition("/")
-        if name in self or (benchmark in _benchmark_names() and model in MODELS):
+        if name in self or (benchmark in benchmark_names() and model in MODELS):
             return _benchmark_recipe(benchmark, model)
-        known = {*self, *(f"{benchmark}/{name}" for name in MODELS if benchmark in _benchmark_names())}
+        known = {*self, *(f"{benchmark}/{name}" for name in MODELS if benchmark in benchmark_names())}
         raise UserError(f"unknown recipe {name!r}; {did_you_mean(name, known)}; {MODELS.hint}")
 
     def __iter__(self) -> Iterator[str]:
@@ -232,7 +232,7 @@ class Recipes(Registry[Recipe]):
         }
 
 
-def _benchmark_names() -> set[str]:
+def benchmark_names() -> set[str]:
     """Names of all benchmarks and their variants."""
     return set(DATASETS) | {variant for name in DATASETS for variant in DATASETS[name].variants}
 

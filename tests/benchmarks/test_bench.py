@@ -186,7 +186,7 @@ def test_every_shape_has_an_attention_and_a_step_at_the_published_size():
     assert sum(weight.numel() for weight in car.parameters()) == 3_852_420
 
 
-def test_a_finished_run_is_a_record_beside_the_published_error(tiny_run):
+def test_a_finished_run_is_a_record_with_the_published_error(tiny_run):
     record = record_of_run(tiny_run)
     assert record.id == "train/darcy/linearno"
     assert record.unit == "relative L2"
@@ -215,7 +215,7 @@ def test_published_files_in_a_folder_below_are_hashed_too(tmp_path):
     assert re.fullmatch(r"published, sha256 [0-9a-f]{12}", found)
 
 
-def test_runs_recorded_together_stand_beside_each_other(tiny_run, tiny_config, tmp_path):
+def test_runs_recorded_together_stand_in_one_table(tiny_run, tiny_config, tmp_path):
     run(tiny_config("darcy/transolver", "training.epochs=1"), tmp_path / "other", CPU)
     first, second = record_runs([tiny_run, tmp_path / "other"])
     assert first.against["transolver"] == second.value
@@ -238,7 +238,7 @@ def test_runs_that_differ_by_their_seed_make_one_record_of_their_mean(tiny_confi
         record_runs([tmp_path / "0", tmp_path / "2"])
 
 
-def test_the_price_of_a_precision_is_its_error_beside_the_other_ones(tiny_config, tmp_path):
+def test_the_price_of_a_precision_is_its_error_relative_to_the_others(tiny_config, tmp_path):
     folders = [tmp_path / f"{kind}-{seed}" for seed in (0, 1) for kind in ("bf16", "fp32")]
     for folder in folders:
         kind, seed = folder.name.split("-")

@@ -55,7 +55,7 @@ def test_pages_are_written_from_records(folder, tmp_path):
     assert "up to date" in measure("results", "--folder", folder, "--write-docs", "--root", tmp_path)[1]
 
 
-def test_a_finished_run_is_recorded_when_asked(folder, tiny_run):
+def test_a_finished_run_is_recorded_on_request(folder, tiny_run):
     code, output = measure("results", "--folder", folder, "--record", tiny_run)
     assert code == 0, output
     assert read_record(folder / "train/darcy/linearno.json").recipe == "darcy/linearno"

@@ -91,7 +91,7 @@ def test_speed_is_a_row_for_each_step_with_its_rivals_and_the_largest_prediction
     assert "(width 256, depth 8, bf16): 0.65 s at 10⁷ points." in table
 
 
-def test_a_record_of_a_changed_tree_and_a_set_of_another_scheme_are_told(records):
+def test_a_record_of_a_changed_tree_and_a_set_of_another_scheme_are_reported(records):
     training = records["train/darcy/linearno"].model_copy(update={"commit": "0123456789abcdef-dirty"})
     assert "0123456789-dirty |" in TABLES["train"]({training.id: training})
     settings = {"sizes": {"train": 3}, "workers": 2, "device": "cpu", "resolution": 11, "scheme": "fine"}
@@ -138,7 +138,7 @@ def test_pages_are_filled_once_and_then_left_alone(project, records):
     assert readme.endswith("<!-- a note -->\n")
 
 
-def test_a_step_stands_beside_its_peers_with_spread_and_memory(project, records):
+def test_a_step_is_compared_with_its_peers_by_spread_and_memory(project, records):
     write_docs(project, records)
     page = (project / "docs" / "a.md").read_text()
     assert "| linearno, bf16 | **3.5 (3.4–3.6); 12** |" in page

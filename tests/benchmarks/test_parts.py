@@ -1,7 +1,7 @@
 from benchmarks.kernel_times import kernel_kind, sum_by_kind
 
 
-def test_kernels_are_told_by_their_names():
+def test_kernels_are_classified_by_their_names():
     names = {
         "_norm_back": "norm",
         "_gather": "attention",

@@ -51,7 +51,7 @@ def test_a_run_can_be_repeated_from_its_own_configuration(tiny_run, tmp_path):
     assert first["relative_l2"] == second["relative_l2"]
 
 
-def test_training_curves_go_to_tensorboard_when_asked(tiny, tmp_path):
+def test_training_curves_go_to_tensorboard_on_request(tiny, tmp_path):
     pytest.importorskip("tensorboard")
     code, output = linearno(
         "train", "darcy/linearno", *tiny, "--out", tmp_path / "run", "--track", tmp_path / "tb"
@@ -81,7 +81,7 @@ def wait_for_epochs(folder, count):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])  # SIGTERM: see test_resume
-def test_a_stopped_command_goes_on_and_ends_with_the_same_bits(number, command, whole, tmp_path):
+def test_a_stopped_command_resumes_to_the_same_bits(number, command, whole, tmp_path):
     cut = tmp_path / "cut"
     process = subprocess.Popen(
         [*command, "--out", cut], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

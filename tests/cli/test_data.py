@@ -59,7 +59,7 @@ def test_a_benchmark_with_a_validation_split_makes_it_too(type_, tmp_path):
     assert type_(f"verify burgers --root {tmp_path}").exit_code == 2
 
 
-def test_a_damaged_set_is_told_with_exit_code_2(type_, tmp_path):
+def test_a_damaged_set_is_reported_with_exit_code_2(type_, tmp_path):
     type_(f"generate darcy --train 3 --test 2 --resolution 11 --out {tmp_path}")
     (tmp_path / "train_sol.npy").unlink()
     result = type_(f"verify darcy --root {tmp_path}")
@@ -110,7 +110,7 @@ def test_mistakes_are_one_line_and_exit_code_2(type_, tmp_path, line, complaint)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]  # nothing half-written
 
 
-def test_a_small_flow_is_made_with_the_scheme_that_was_asked_for(type_, tmp_path):
+def test_a_small_flow_is_made_with_the_scheme_requested(type_, tmp_path):
     line = f"generate ns --train 2 --test 1 --resolution 16 --out {tmp_path}"
     first = type_(f"{line} --scheme rk4")
     assert first.exit_code == 0, first.output
@@ -301,7 +301,7 @@ def test_the_command_that_the_list_names_works(type_, tiny, tmp_path, before):
 
 
 @pytest.mark.parametrize(("name", "text"), [("card.json", "{"), ("progress.json", "{}")])
-def test_an_unreadable_set_is_told_in_its_row_and_hides_no_other(type_, tiny, tmp_path, name, text):
+def test_an_unreadable_set_is_reported_in_its_row_and_hides_no_other(type_, tiny, tmp_path, name, text):
     (tmp_path / "data/darcy").mkdir(parents=True)
     (tmp_path / "data/darcy" / name).write_text(text)
     result = type_("list")

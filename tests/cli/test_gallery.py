@@ -155,7 +155,7 @@ def test_every_gallery_entry_is_a_recipe_that_generates_its_own_data():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_resumes(tmp_path):
     command = [sys.executable, "-m", "linearno", "gallery", "elasticity", "--out", tmp_path / "out"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     progress = tmp_path / "out" / "elasticity" / "data" / "progress.json"

@@ -46,7 +46,7 @@ def run(dataset, tmp_path_factory):
     return folder
 
 
-def test_init_tells_what_there_is_and_writes_what_it_guesses(dataset, plates):
+def test_init_lists_the_fields_and_writes_its_guesses(dataset, plates):
     path, output = dataset
     table = {line.split()[0]: line.split() for line in output.splitlines() if line}
     assert table["displacement"][1:3] == ["points", "3"]
@@ -106,7 +106,7 @@ def test_defaults_follow_the_size_of_the_data(dataset, tmp_path):
     assert (large.model.width, large.training.points, large.training.batch) == (64, 32768, 1)
 
 
-def test_a_prediction_comes_back_on_the_mesh_with_all_that_was_in_it(run, plates, tmp_path):
+def test_a_prediction_is_written_on_the_mesh_with_all_its_fields(run, plates, tmp_path):
     path = plates / "plate_0003.vtu"
     before = pyvista.read(path)
     before.cell_data["quality"] = np.arange(before.n_cells)
@@ -213,7 +213,7 @@ def test_all_meshes_bad_is_nothing_done(run, tmp_path):
     assert "none of the 1 meshes could be used" in line
 
 
-def test_asked_at_its_own_points_a_mesh_gives_what_is_predicted_there(run, plates, tmp_path):
+def test_a_query_at_the_points_of_the_mesh_equals_the_prediction(run, plates, tmp_path):
     path = plates / "plate_0001.vtu"
     predict_mesh(run, path, tmp_path / "a.vtu")
     mesh = pyvista.read(tmp_path / "a.vtu")

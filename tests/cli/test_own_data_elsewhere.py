@@ -42,7 +42,7 @@ def test_a_model_of_arrays_finds_its_inputs_on_a_mesh_by_their_names(tmp_path):
     np.testing.assert_allclose(pyvista.read(tmp_path / "b.vtu")["T_predicted"], answer[0, :, 1], rtol=1e-5)
 
 
-def test_a_model_tied_to_its_grid_is_not_asked_about_a_mesh(tiny_run, tmp_path):
+def test_a_model_tied_to_its_grid_refuses_a_mesh(tiny_run, tmp_path):
     mesh = plane(4)
     mesh.point_data["coeff"] = np.ones(mesh.n_points)
     mesh.save(tmp_path / "a.vtu")

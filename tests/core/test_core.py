@@ -90,7 +90,7 @@ with folder_lock(pathlib.Path(sys.argv[1])):
 """
 
 
-def test_the_lock_of_a_folder_ends_with_its_process_though_a_child_lives_on(tmp_path):
+def test_the_lock_of_a_folder_ends_with_its_process_although_a_child_survives(tmp_path):
     done = subprocess.run([sys.executable, "-c", HOLD_AND_DIE, tmp_path], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     child = int(done.stdout)

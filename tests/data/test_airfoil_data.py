@@ -60,7 +60,7 @@ def test_points_run_outwards_and_then_around_the_airfoil_with_the_mach_number_th
     assert "seed 1, resolution 45" in source
 
 
-def test_fewer_points_can_be_asked_for(finished):
+def test_fewer_points_can_be_requested(finished):
     train, _, _ = AIRFOILS.open(finished, stride=2)
     q = np.load(finished / "train_Q.npy")
     np.testing.assert_array_equal(train.targets.reshape(3, 23, 6), q[:, 4, ::2, ::2])
@@ -84,7 +84,7 @@ def test_published_files_are_tested_on_the_samples_after_the_training_ones(publi
     torch.testing.assert_close(ours.test.coords, test.coords, rtol=0, atol=0)
 
 
-def test_a_size_that_is_no_c_grid_is_told_by_the_command(tmp_path):
+def test_a_size_that_is_no_c_grid_is_reported_by_the_command(tmp_path):
     command = ["data", "generate", "airfoil", "--resolution", "50", "--train", "1", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 2
@@ -108,7 +108,7 @@ def test_an_airfoil_that_is_drawn_again_keeps_its_number_and_leaves_the_others_a
     assert (one != other).any(axis=(1, 2)).tolist() == [False, True, False]
 
 
-def test_a_fold_in_a_grid_is_told_with_its_sample(serial, tmp_path):
+def test_a_fold_in_a_grid_is_reported_with_its_sample(serial, tmp_path):
     def folded(rngs, resolution, device):
         nodes = torch.from_numpy(solver.airfoil_nodes(np.zeros(8), resolution))[None]
         solver.solve_airfoil(nodes.flip(2))

@@ -90,7 +90,9 @@ def turned(x):
     ],
     indirect=["kind"],
 )
-def test_a_published_file_that_does_not_fit_is_told_in_one_line(kind, published, field, change, complaint):
+def test_a_published_file_that_does_not_fit_is_reported_in_one_line(
+    kind, published, field, change, complaint
+):
     path = published / named(kind, field)
     np.save(path, np.asarray(change(np.load(path)), order="C"))
     with pytest.raises(UserError, match=complaint) as caught:
@@ -100,7 +102,7 @@ def test_a_published_file_that_does_not_fit_is_told_in_one_line(kind, published,
     assert re.search(complaint, "\n".join(kind.verify(published)))
 
 
-def test_published_files_of_different_length_are_told_with_both_names(kind, published):
+def test_published_files_of_different_length_are_reported_with_both_names(kind, published):
     path = published / named(kind, "Q")
     np.save(path, np.load(path)[:6])
     with pytest.raises(UserError, match=r"Q.npy holds 6 samples of Q, but .*X.npy holds 7 of X; expected as"):
@@ -143,14 +145,14 @@ def test_a_missing_or_truncated_file_is_named_with_what_to_do(kind, tmp_path, pu
     assert len(kind.verify(published)) == 1
 
 
-def test_a_file_that_was_changed_after_its_card_is_told_by_the_command(kind, made):
+def test_a_file_that_was_changed_after_its_card_is_reported_by_the_command(kind, made):
     edit(made / "train_Q.npy", (0, 1, 3, 3), 0.5)
     result = CliRunner().invoke(app, ["data", "verify", kind.name, "--root", str(made)])
     assert result.exit_code == 2
     assert "train_Q.npy is not the file that was made: its sha256 differs from the card" in result.output
 
 
-def test_a_set_that_was_stopped_goes_on_to_the_same_numbers(serial, kind, finished, tmp_path):
+def test_a_set_that_was_stopped_resumes_to_the_same_numbers(serial, kind, finished, tmp_path):
     sizes = {"train": 2}
     with pytest.raises(Stopped):
         kind.fill(tmp_path, sizes=sizes, tick=stop_after(1))

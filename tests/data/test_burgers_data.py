@@ -87,7 +87,7 @@ def test_the_protocol_is_rows_32_to_95_of_128_and_all_columns():
     assert list(range(128))[middle_rows(128)] == list(range(32, 96))
 
 
-def test_only_the_first_samples_that_were_asked_for_are_read(burgers):
+def test_only_the_first_samples_requested_are_read(burgers):
     train, test, _ = open_burgers(config(burgers, train=3, test=1))
     assert (len(train), len(test)) == (3, 1)
     assert len(open_validation(config(burgers))) == 1
@@ -101,7 +101,7 @@ def test_splits_differ_and_a_sample_depends_on_neither_the_size_of_its_set_nor_t
     assert len(open_burgers(config(tmp_path / "small", train=2, test=1)).train) == 2  # val is not needed
 
 
-def test_a_stopped_generation_goes_on_to_the_same_bytes(burgers, tmp_path, monkeypatch):
+def test_a_stopped_generation_resumes_to_the_same_bytes(burgers, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "RECORD_SECONDS", 0)
     with pytest.raises(Stopped):
         fill(tmp_path / "cut", tick=stop_after(3))
@@ -142,7 +142,7 @@ def test_a_missing_set_names_the_command_that_makes_it(tmp_path):
     assert len(FILES.verify(tmp_path)) == 1
 
 
-def test_a_missing_validation_file_does_not_stop_a_run_but_is_told(published):
+def test_a_missing_validation_file_does_not_stop_a_run_but_is_reported(published):
     (published / FILES.published["val"]).unlink()
     open_burgers(config(published))
     with pytest.raises(UserError, match=r"^\S+IC_std_val.npy does not exist"):
@@ -160,7 +160,7 @@ def test_too_few_samples_are_counted(burgers, published, kind):
 
 
 @pytest.mark.parametrize("shape", [(2, 100), (2, 10, 9), (2, 3, 3), (2, 10, 10, 1)])
-def test_a_wrong_shape_of_a_generated_array_is_told(burgers, shape):
+def test_a_wrong_shape_of_a_generated_array_is_reported(burgers, shape):
     np.save(burgers / "test_u.npy", np.zeros(shape, np.float32))
     with pytest.raises(UserError, match=r"test_u.npy: u has shape .*expected \(samples, n, n\)"):
         open_burgers(config(burgers))
@@ -174,7 +174,7 @@ def test_too_few_points_are_refused(published):
 
 
 @pytest.mark.parametrize("shape", [(2, 10, 10), (2, 10, 9, 1), (2, 10, 10, 2)])
-def test_a_wrong_shape_of_a_published_array_is_told(published, shape):
+def test_a_wrong_shape_of_a_published_array_is_reported(published, shape):
     change(published / FILES.published["test"], y=np.zeros(shape))
     with pytest.raises(UserError, match=r"test.npy: y has shape .*expected \(samples, n, n, 1\)"):
         open_burgers(config(published))
@@ -190,7 +190,7 @@ def test_splits_on_different_grids_are_refused(burgers, serial, tmp_path):
         open_burgers(config(burgers))
 
 
-def test_published_files_on_different_grids_are_told(published):
+def test_published_files_on_different_grids_are_reported(published):
     save(published / FILES.published["test"], dictionary(np.zeros((2, 8, 8))))
     (line,) = FILES.verify(published)
     assert line.endswith("std_test.npy: u has shape (2, 8, 8); expected (samples, n, n) with n = 10")
@@ -287,7 +287,7 @@ def test_files_that_numpy_1_wrote_are_read_too(published):
     assert len(open_burgers(config(published)).train) == 4
 
 
-def test_a_plain_array_under_a_published_name_is_told(published):
+def test_a_plain_array_under_a_published_name_is_reported(published):
     np.save(published / FILES.published["test"], np.zeros((2, 10, 10)))
     with pytest.raises(UserError, match=r"test.npy is truncated or no dictionary that numpy saved"):
         open_burgers(config(published))

@@ -18,7 +18,7 @@ def test_an_untouched_set_has_no_problems(made):
     assert card_problems(made, "darcy", how=HOW) == []
 
 
-def test_the_set_of_another_benchmark_is_told(made):
+def test_the_set_of_another_benchmark_is_reported(made):
     (line,) = card_problems(made, "pipe", how=HOW)
     assert line == f"{made} holds the set darcy, not pipe; give the folder of pipe"
 
@@ -35,7 +35,7 @@ def test_a_missing_a_truncated_and_a_changed_file_get_a_line_each(made):
     assert "sha256 differs" in changed
 
 
-def test_a_file_of_another_shape_is_told_with_both_shapes(made):
+def test_a_file_of_another_shape_is_reported_with_both_shapes(made):
     np.save(made / "test_sol.npy", np.zeros((2, 9, 9), np.float32))
     (line,) = card_problems(made, "darcy", how=HOW)
     assert "(2, 9, 9)" in line
@@ -43,7 +43,7 @@ def test_a_file_of_another_shape_is_told_with_both_shapes(made):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_number_that_is_not_finite_is_told_with_file_and_sample(made, bad):
+def test_a_number_that_is_not_finite_is_reported_with_file_and_sample(made, bad):
     change(made / "train_sol.npy", lambda u: u.__setitem__((3, 0, 0), bad))
     (line,) = card_problems(made, "darcy", how=HOW)
     assert "train_sol.npy: sample 3 has NaN or infinite values" in line
@@ -58,7 +58,7 @@ def test_a_number_that_is_not_finite_is_told_with_file_and_sample(made, bad):
         ('{"format": 1}', "name: field required"),
     ],
 )
-def test_a_broken_card_is_told_in_one_line(made, text, complaint):
+def test_a_broken_card_is_reported_in_one_line(made, text, complaint):
     (made / "card.json").write_text(text)
     (line,) = card_problems(made, "darcy", how=HOW)
     assert complaint in line

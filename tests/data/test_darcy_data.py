@@ -38,7 +38,7 @@ def test_point_k_is_at_column_k_mod_s_and_row_k_div_s_of_the_stored_grid(made):
     assert {train.coords.dtype, train.inputs.dtype, train.targets.dtype} == {torch.float32}
 
 
-def test_only_the_first_samples_that_were_asked_for_are_read(made):
+def test_only_the_first_samples_requested_are_read(made):
     train, test, _ = open_darcy(config(made, train=3, test=1))
     assert (len(train), len(test)) == (3, 1)
     np.testing.assert_array_equal(train.targets[2].reshape(3, 3), arrays(made, "train")["sol"][2, ::5, ::5])
@@ -103,7 +103,7 @@ def test_a_truncated_generated_file_is_named(made):
 
 
 @pytest.mark.parametrize("shape", [(2, 121), (2, 11, 9), (2, 9, 9)])
-def test_a_wrong_shape_is_told_with_what_was_expected(made, tmp_path, shape):
+def test_a_wrong_shape_is_reported_with_what_was_expected(made, tmp_path, shape):
     np.save(made / "test_sol.npy", np.zeros(shape, np.float32))
     with pytest.raises(UserError, match=r"test_sol.npy: sol has shape .*expected \(samples, n, n\)"):
         open_darcy(config(made))
@@ -113,7 +113,7 @@ def test_a_wrong_shape_is_told_with_what_was_expected(made, tmp_path, shape):
     assert len(FILES.verify(tmp_path / "mat")) == 1
 
 
-def test_a_missing_variable_is_told(made, tmp_path):
+def test_a_missing_variable_is_reported(made, tmp_path):
     publish(made, tmp_path / "mat")
     savemat(
         tmp_path / "mat" / FILES.published["train"],
@@ -123,7 +123,7 @@ def test_a_missing_variable_is_told(made, tmp_path):
         open_darcy(config(tmp_path / "mat"))
 
 
-def test_a_variable_that_is_not_of_real_numbers_is_told(made, tmp_path):
+def test_a_variable_that_is_not_of_real_numbers_is_reported(made, tmp_path):
     publish(made, tmp_path / "mat")
     fields = arrays(made, "train")
     savemat(tmp_path / "mat" / FILES.published["train"], {**fields, "sol": fields["sol"] * 1j})

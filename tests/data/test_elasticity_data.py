@@ -156,7 +156,7 @@ def test_too_few_samples_are_counted(made, published):
 
 
 @pytest.mark.parametrize("axes", [(2, 0, 1), (1, 0, 2), (0, 2, 1)])
-def test_swapped_axes_of_the_published_points_are_told(published, axes):
+def test_swapped_axes_of_the_published_points_are_reported(published, axes):
     path = published / FILES.published["xy"]
     np.save(path, np.load(path).transpose(axes))
     with pytest.raises(UserError, match=r"XY_10.npy: xy is float64 .*; expected real numbers \(972, 2, samp"):
@@ -176,7 +176,7 @@ def test_swapped_axes_of_the_published_points_are_told(published, axes):
         ),
     ],
 )
-def test_a_published_stress_that_does_not_fit_the_points_is_told(published, values, complaint):
+def test_a_published_stress_that_does_not_fit_the_points_is_reported(published, values, complaint):
     np.save(published / FILES.published["sigma"], values)
     with pytest.raises(UserError, match=f"sigma_10.npy:? {complaint}"):
         open_elasticity(config(published))
@@ -184,7 +184,7 @@ def test_a_published_stress_that_does_not_fit_the_points_is_told(published, valu
 
 
 @pytest.mark.parametrize(("field", "shape"), [("xy", (2, 972)), ("xy", (2, 971, 2)), ("sigma", (2, 972, 1))])
-def test_a_wrong_shape_of_a_generated_array_is_told(made, field, shape):
+def test_a_wrong_shape_of_a_generated_array_is_reported(made, field, shape):
     np.save(made / f"test_{field}.npy", np.zeros(shape, np.float32))
     with pytest.raises(
         UserError,
@@ -218,7 +218,7 @@ def test_splits_differ_and_a_sample_depends_on_neither_the_size_of_its_set_nor_t
     assert not np.allclose(big[0], np.load(made / "test_sigma.npy")[0])
 
 
-def test_a_stopped_generation_goes_on_to_the_same_bytes(made, tmp_path, monkeypatch):
+def test_a_stopped_generation_resumes_to_the_same_bytes(made, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "RECORD_SECONDS", 0)
     with pytest.raises(Stopped):
         fill(tmp_path / "cut", tick=stop_after(3))

@@ -82,7 +82,7 @@ def test_after_kill_9_a_resumed_set_has_the_bytes_of_an_uninterrupted_one_with_o
     assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == sorted([*FILES, "card.json"])
 
 
-def test_an_interrupted_folder_is_no_set_and_goes_on_with_what_it_has(serial, tmp_path):
+def test_an_interrupted_folder_is_no_set_and_continues_with_what_it_has(serial, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fill(tmp_path / "a", generator=interrupted_after(3))
     assert {path.suffix for path in (tmp_path / "a").iterdir()} == {".part", ".json"}

@@ -86,7 +86,7 @@ def test_first_frames_are_inputs_and_later_ones_targets_at_points_whose_x_varies
     assert "seed 0, resolution 16, rk4" in source
 
 
-def test_fewer_frames_and_points_can_be_asked_for(finished):
+def test_fewer_frames_and_points_can_be_requested(finished):
     train, test, _ = open_ns(config(finished, frames_in=2, frames_out=3, stride=4, train=1, test=1))
     u = np.load(finished / "test_u.npy")
     assert (train.inputs.shape, train.targets.shape) == ((1, 4, 2), (1, 4, 3))
@@ -124,7 +124,7 @@ def test_a_missing_set_names_the_command_that_makes_it(tmp_path):
         open_ns(config(tmp_path))
 
 
-def test_a_set_that_was_stopped_goes_on_to_the_same_bytes(serial, finished, tmp_path):
+def test_a_set_that_was_stopped_resumes_to_the_same_bytes(serial, finished, tmp_path):
     calls = iter(range(2))
 
     def stop(*args, **settings):
@@ -178,7 +178,7 @@ def test_a_flow_that_cannot_be_solved_is_named_and_leaves_no_set(serial, tmp_pat
     assert not (tmp_path / "card.json").exists()
 
 
-def test_fewer_frames_than_asked_for_are_counted(made, tmp_path):
+def test_fewer_frames_than_requested_are_counted(made, tmp_path):
     with pytest.raises(
         UserError, match=r"train_u.npy holds 20 frames of u, fewer than frames_in=10 and frames_out=11"
     ):
@@ -192,7 +192,7 @@ def test_fewer_frames_than_asked_for_are_counted(made, tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(2, 8, 8), (2, 8, 7, 20), (2, 4, 4, 20)])
-def test_different_grids_in_one_set_are_told_with_what_was_expected(made, shape):
+def test_different_grids_in_one_set_are_reported_with_what_was_expected(made, shape):
     np.save(made / "test_u.npy", np.zeros(shape, np.float32))
     with pytest.raises(UserError, match=r"test_u.npy: u has shape .*expected \(samples, n, n, frames\)"):
         open_ns(config(made))
@@ -234,7 +234,7 @@ def test_a_truncated_published_file_is_named(made, tmp_path, write):
         open_ns(config(root))
 
 
-def test_a_missing_variable_is_told(made, tmp_path):
+def test_a_missing_variable_is_reported(made, tmp_path):
     root = publish({"a": arrays(made)["a"]}, tmp_path / "mat")
     with pytest.raises(UserError, match="no variable 'u'"):
         open_ns(config(root))

@@ -22,7 +22,7 @@ def assert_same(found: Batch, expected: list[Batch]):
         assert torch.equal(getattr(found, part), torch.cat([getattr(s, part) for s in expected])[None])
 
 
-def test_a_batch_holds_the_asked_meshes_one_after_another():
+def test_a_batch_contains_the_selected_meshes_one_after_another():
     samples = meshes()
     data = FieldData.pack(SPEC, samples)
     assert len(data) == 4

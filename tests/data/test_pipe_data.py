@@ -61,7 +61,7 @@ def test_coordinates_and_speed_are_scaled_by_the_training_split(finished):
     assert scaler.outputs.std.item() == pytest.approx(train.targets.std().item(), rel=1e-5)
 
 
-def test_fewer_points_can_be_asked_for(finished):
+def test_fewer_points_can_be_requested(finished):
     train, _, _ = PIPES.open(finished, stride=4)
     q = np.load(finished / "train_Q.npy")
     np.testing.assert_array_equal(train.targets.reshape(3, 3, 3), q[:, 0, ::4, ::4])
@@ -90,7 +90,7 @@ def test_published_files_hold_what_a_generated_set_holds(published, finished):
         torch.testing.assert_close(one.targets, other.targets, rtol=0, atol=0)
 
 
-def test_only_what_is_asked_for_is_read_of_a_published_file(published):
+def test_only_requested_arrays_are_read_of_a_published_file(published):
     """Channels beside the speed and samples of no split may be broken, until `verify` looks."""
     edit(published / "Pipe_Q.npy", (0, 2, 0, 0), np.nan)
     edit(published / "Pipe_Q.npy", (4, 0, 0, 0), np.nan)

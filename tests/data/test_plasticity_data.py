@@ -192,7 +192,7 @@ def test_a_published_file_is_tested_on_its_last_samples(finished, published, wri
         ("input", lambda i: i[:, :9], r"input has shape \(7, 9\); the published file has \(7, 11\)"),
     ],
 )
-def test_a_published_file_that_does_not_fit_is_told_in_one_line(
+def test_a_published_file_that_does_not_fit_is_reported_in_one_line(
     finished, published, field, change, complaint
 ):
     arrays = stored(finished)
@@ -236,7 +236,7 @@ def test_a_changed_file_does_not_fit_its_card(made):
     assert "train_output.npy is not the file that was made: its sha256 differs from the card" in complaint
 
 
-def test_a_set_that_was_stopped_goes_on_to_the_same_bytes(finished, tmp_path):
+def test_a_set_that_was_stopped_resumes_to_the_same_bytes(finished, tmp_path):
     with pytest.raises(Stopped):
         fill(tmp_path, ALONE, tick=stop_after(2))
     fill(tmp_path, ALONE)

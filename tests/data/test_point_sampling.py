@@ -14,7 +14,7 @@ def draw(points, count, first=None, place=0):
     return draw_points(points, count, torch_generator(0, place), first)
 
 
-def test_distinct_points_in_their_order_as_many_as_asked_or_all():
+def test_distinct_points_in_their_order_as_many_as_requested_or_all():
     drawn = draw(50, 20)
     assert len(drawn) == 20
     assert torch.equal(drawn, drawn.unique())
@@ -39,7 +39,7 @@ def test_points_of_the_surface_are_all_kept_and_the_rest_is_drawn():
     assert not torch.equal(drawn, draw(40, 20, surface, place=1))
 
 
-def test_where_the_surface_has_more_points_than_asked_some_of_them_are_drawn():
+def test_where_the_surface_has_more_points_than_requested_some_of_them_are_drawn():
     surface = torch.arange(40) % 2 == 0
     drawn = draw(40, 6, surface)
     assert len(drawn) == 6

@@ -38,7 +38,7 @@ def test_a_part_that_is_none_or_more_than_all_is_refused(ratio):
 
 
 @pytest.mark.parametrize("points", [1, 3, 100, 7225, 8192])
-def test_a_ratio_that_observes_nothing_is_told_with_one_that_does(points):
+def test_a_ratio_that_observes_nothing_is_reported_with_one_that_does(points):
     with pytest.raises(UserError, match="leaves none to observe; give ") as told:
         draw_observed(points, 0.9 / points)
     least = float(str(told.value).split("give ")[1].split()[0])

@@ -155,6 +155,19 @@ def test_a_benchmark_of_ones_own_trains_and_is_judged_by_its_own_rules(rings, tm
     assert code == 0, output
 
 
+def test_the_data_verbs_import_a_benchmark_of_ones_own(tmp_path):
+    path = tmp_path / "discs.py"
+    path.write_text(RINGS.replace('"rings"', '"discs"').replace('"ring-net"', '"disc-net"'))
+    line = refused("data", "verify", "discs")
+    assert "discs" in line
+    code, output = linearno("data", "verify", "discs", "--root", tmp_path, "--import", path)
+    assert (code, output.strip()) == (0, f"{tmp_path}: no problems found")
+    code, output = linearno("data", "list", "--import", path)
+    assert code == 0, output
+    assert "Flow around rings of points" in output
+    assert "discs has no solver" in refused("data", "generate", "discs", "--resolution", 5, "--import", path)
+
+
 def test_the_loss_that_is_minimised_is_the_benchmarks(rings, tmp_path):
     config = override(
         recipe("rings", "linearno"), ["training.epochs=1", "training.batch=6", "training.lr=1e-9"]

@@ -37,7 +37,7 @@ def test_a_saved_completer_answers_the_same_when_it_is_loaded(bundle, tmp_path):
     assert torch.equal(before, after)
 
 
-def test_a_field_is_asked_in_physical_units_at_any_points(bundle):
+def test_a_field_is_predicted_in_physical_units_at_any_points(bundle):
     seen, values, points = bundle.coords[:9], torch.randn(2, 9, 1), bundle.coords[20:]
     scaler = bundle.scaler
     with torch.no_grad():
@@ -127,7 +127,7 @@ def test_a_prediction_within_a_given_memory_is_the_same(surrogate):
     assert told == [(50 * k, 150) for k in (1, 2, 3)] * 3
 
 
-def test_a_field_of_any_model_is_encoded_once_and_asked_elsewhere(surrogate, tmp_path):
+def test_a_field_of_any_model_is_encoded_once_and_queried_elsewhere(surrogate, tmp_path):
     surrogate.save(tmp_path)
     coords, values = surrogate.coords, torch.randn(2, 50, 1)
     field, some = load(tmp_path).encode(coords.double(), values), slice(7, 30)
@@ -195,6 +195,12 @@ def test_weights_may_be_cast_after_loading(surrogate, bundle, tmp_path, dtype):
         if name == "direct":
             torch.testing.assert_close(cast.predict(values, memory="20MB"), found, **near)
         assert not cast.model._forward_pre_hooks
+
+
+def test_packed_meshes_are_refused_by_a_model_that_does_not_take_them(surrogate):
+    without = replace(surrogate, model=Kriging(coords=2, inputs=1, outputs=1))
+    with pytest.raises(UserError, match="does not support packed meshes: leave segments out"):
+        without.predict(torch.randn(6, 1), torch.rand(6, 2), segments=[0, 2, 6])
 
 
 class Kriging(torch.nn.Module):

@@ -23,6 +23,9 @@ SETTINGS = [
 ]
 
 
+NOTE = "a tiny training for a test"
+
+
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
     """A small run on Elasticity, and the folder where its bundle is published."""
@@ -33,7 +36,11 @@ def published(tmp_path_factory):
     assert code == 0, output
     data = ["data.train=8", "data.test=3", f"data.root={folder / 'data'}", "data.source=generated"]
     run(override(RECIPES["elasticity/linearno"](), data + SETTINGS), folder / "run", torch.device("cpu"))
-    code, output = measure("weights", folder / "run", "elasticity", "--out", folder / "weights")
+    line = refused_measurement("weights", folder / "run", "elasticity", "--out", folder / "weights")
+    assert "not trained as its recipe says" in line
+    assert not (folder / "weights").exists()
+    call = ["weights", folder / "run", "elasticity", "--out", folder / "weights", "--note", NOTE]
+    code, output = measure(*call)
     assert code == 0, output
     return folder
 
@@ -42,9 +49,11 @@ def test_the_manifest_states_error_recipe_and_data(published):
     entry = json.loads((published / "weights/manifest.json").read_text())["elasticity"]
     metrics = json.loads((published / "run/metrics.json").read_text())
     assert entry["recipe"] == "elasticity/linearno"
+    assert (entry["epochs"], entry["note"]) == (2, NOTE)
+    assert entry["changed"]["model.width"] == 16
     assert entry["weights"] == "float16"
     assert entry["error"]["mean"] == pytest.approx(metrics["relative_l2"]["mean"], rel=1e-2)
-    assert entry["error_in_float32"] == pytest.approx(metrics["relative_l2"]["mean"], rel=1e-5)
+    assert entry["error_unrounded"] == pytest.approx(metrics["relative_l2"]["mean"], rel=1e-5)
     assert entry["card"]["sizes"] == {"train": 8, "test": 3}
     tensors = read_tensors(published / "weights/elasticity/model.safetensors", how="")
     assert {t.dtype for name, t in tensors.items() if name.startswith("model.")} == {torch.float16}
@@ -87,6 +96,8 @@ def test_weights_that_are_not_those_of_the_manifest_are_refused(published, tmp_p
 
 def test_too_large_a_bundle_is_not_published(published, monkeypatch):
     monkeypatch.setattr("benchmarks.weights.MAX_BYTES", 1000)
-    line = refused_measurement("weights", published / "run", "large", "--out", published / "weights")
+    line = refused_measurement(
+        "weights", published / "run", "large", "--out", published / "weights", "--note", NOTE
+    )
     assert "at most 0.001 MB are published" in line
     assert not (published / "weights/large").exists()

@@ -190,7 +190,7 @@ def test_without_a_shelf_nothing_grows_with_the_mesh():
     assert found[1] == max(found[0], coords, inputs)
 
 
-def test_every_chunk_of_every_pass_is_told():
+def test_every_chunk_of_every_pass_is_reported():
     model, (coords, inputs), told = make(), question(samples=1), []
     Streamer(model, chunk=16, on_chunk=lambda *progress: told.append(progress)).forward(coords, inputs)
     passes = SMALL["depth"] + 1
@@ -212,7 +212,7 @@ def test_a_plan_takes_what_memory_allows():
     assert "kept in host memory, 512 MB" in str(roomy)
 
 
-def test_without_room_on_the_disk_features_are_made_again(monkeypatch):
+def test_without_room_on_the_disk_features_are_recomputed(monkeypatch):
     model = LinearNO(coords=3, outputs=1, width=128, depth=4)
     monkeypatch.setattr(planning, "free_disk", lambda folder: 10**6)
     assert plan(model, 10**6, memory="200MB").keep == "recompute"
@@ -220,7 +220,7 @@ def test_without_room_on_the_disk_features_are_made_again(monkeypatch):
         plan(model, 10**6, keep="disk")
 
 
-def test_a_full_disk_is_told_in_a_line():
+def test_a_full_disk_is_reported_in_a_line():
     rows = OnDisk((1, 10, 4), torch.float32)
     rows.file.close()
     rows.file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115 (closed with the rows)

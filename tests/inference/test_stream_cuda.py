@@ -61,7 +61,7 @@ def test_memory_stays_within_the_plan():
 
 @pytest.mark.parametrize("kind", [LinearNO, Transolver])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_question_that_is_asked_again_is_replayed_with_its_own_numbers(kind, precision, monkeypatch):
+def test_a_repeated_call_is_replayed_with_its_own_inputs(kind, precision, monkeypatch):
     model, coords, inputs = make(kind, 3000)
     model.cuda()
     streamer = Streamer(model, precision=precision)

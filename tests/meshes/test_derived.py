@@ -108,7 +108,7 @@ def test_a_mesh_of_faces_in_space_is_its_own_surface(tmp_path):
     np.testing.assert_allclose(derived(tmp_path / "b.vtp", "normals")[1], normals, atol=1e-6)
 
 
-def test_a_body_beside_a_cloud_of_points_has_an_inside(tmp_path):
+def test_a_body_in_a_cloud_of_points_has_an_inside(tmp_path):
     rng = np.random.default_rng(0)
     points = rng.normal(size=(200, 3))
     np.savez(tmp_path / "a.npz", points=points)

@@ -119,7 +119,7 @@ def test_a_field_of_cells_is_at_a_point_the_mean_of_those_around_and_the_other_w
     np.testing.assert_allclose(values.points, grid.cell_centers().points, rtol=1e-6)
 
 
-def test_units_are_told_by_labels_and_by_brackets(tmp_path):
+def test_units_are_read_from_labels_and_brackets(tmp_path):
     grid = plane(3)
     grid.point_data["T [K]"] = np.ones(grid.n_points)
     grid.GetPointData().GetArray("p").GetInformation().Set(vtkDataArray.UNITS_LABEL(), "Pa")

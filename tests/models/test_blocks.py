@@ -17,7 +17,7 @@ def test_blocks_of_points_give_what_all_points_give(model, grid, monkeypatch):
     net = model(coords=2, inputs=1, outputs=3, **settings)
     coords, inputs = torch.rand(2, 300, 2), torch.randn(2, 300, 1)
     whole = net(coords, inputs).detach()  # with gradients: all points at once
-    monkeypatch.setitem(layers.BLOCK, "cpu", 1)  # 64 points at a time
+    monkeypatch.setitem(layers.BLOCK_ELEMENTS, "cpu", 1)  # 64 points at a time
     seen = []
     lift = net.lift.forward
     monkeypatch.setattr(net.lift, "forward", lambda z, shift: seen.append(z.shape[1]) or lift(z, shift))

@@ -20,17 +20,24 @@ def run(*args, how="plain"):
 
 @pytest.mark.parametrize(
     ("part", "name"),
-    [("model", "linearno"), ("loss", "linearno-grid"), ("loss", "transolver"), ("loss", "cross-linearno")],
+    [
+        ("model", "linearno"),
+        ("model", "linearno-packed"),
+        ("model", "pointnet-packed"),
+        ("loss", "linearno-grid"),
+        ("loss", "transolver"),
+        ("loss", "cross-linearno"),
+    ],
 )
 def test_a_compiled_step_has_one_graph_and_the_values_and_gradients_of_an_eager_one(part, name):
     run("aot_eager", part, name)
 
 
-def test_so_has_one_whose_attention_is_kernels():
+def test_a_compiled_step_with_kernels_has_one_graph():
     pytest.importorskip("triton")
     run("aot_eager", "loss", "transolver", how="kernel")
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_so_has_one_in_generated_code():
+def test_a_step_compiled_to_machine_code_has_one_graph():
     run("inductor", "model", "linearno")

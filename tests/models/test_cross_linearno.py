@@ -53,7 +53,7 @@ def test_the_state_is_as_small_for_any_number_of_observations(k):
     assert sum(part.numel() for part in state) == 2 * 3 * 5 * (8 + 2)  # B H M (D + 2)
 
 
-def test_points_asked_in_chunks_get_the_answers_they_get_together():
+def test_points_queried_in_chunks_get_the_values_of_one_query():
     model, seen, points = build(), observed(), asked()
     state = model.encode(*seen)
     parts = [model.query(part, state) for part in points.split([1, 9, 31], dim=1)]
@@ -90,7 +90,7 @@ def test_blocks_of_points_give_what_all_points_give(monkeypatch):
     model, seen, points = build(), observed(150), asked(200)
     whole = model(*seen, points=points).detach()  # with gradients: all points at once
     before = [part.clone() for part in (*seen, points)]
-    monkeypatch.setitem(layers.BLOCK, "cpu", 1)  # 64 points at a time
+    monkeypatch.setitem(layers.BLOCK_ELEMENTS, "cpu", 1)  # 64 points at a time
     with torch.no_grad():
         torch.testing.assert_close(model(*seen, points=points), whole)
     assert all(torch.equal(now, then) for now, then in zip((*seen, points), before, strict=True))
@@ -138,7 +138,7 @@ def test_bad_observations_are_named_in_one_line():
     with pytest.raises(UserError, match=r"coords \(2, 5, 2\) and inputs \(2, 4, 1\) do not fit together"):
         model._observe(torch.rand(2, 5, 2), torch.rand(2, 4, 1))  # `encode` is typed, and tests look at that
     known = model.encode(coords, values)
-    with pytest.raises(UserError, match=r"points are \(3, 5, 2\), but what is known is of 2 samples"):
+    with pytest.raises(UserError, match=r"points are \(3, 5, 2\), but the observations are of 2 samples"):
         model.query(torch.rand(3, 5, 2, dtype=coords.dtype), known)
     with pytest.raises(UserError, match="takes 2 coordinates, got 1"):
         model.encode(coords[..., :1], values)

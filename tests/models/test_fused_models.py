@@ -118,7 +118,7 @@ def unwritten_is_nan():
 
 
 @pytest.mark.parametrize("kind", ["LinearNO on points", "Transolver on points"])
-def test_no_kernel_reads_what_nobody_wrote(unwritten_is_nan, kind):
+def test_no_kernel_reads_uninitialised_memory(unwritten_is_nan, kind):
     model, *asked = build(kind)
     cache = WeightCache(model.parameters(), torch.bfloat16)
     with torch.autocast(DEVICE.type, torch.bfloat16), cache.activate():

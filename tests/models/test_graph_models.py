@@ -106,7 +106,7 @@ def test_settings_that_do_not_fit_are_refused_in_one_line(name, settings, messag
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_given_edges_beside_a_found_graph_are_refused(name):
+def test_given_edges_for_a_model_that_finds_its_graph_are_refused(name):
     x = torch.rand(1, 5, 2)
     with pytest.raises(UserError, match="leave edges out"):
         build(name)(x, torch.rand(1, 5, 1), edges=edges_of(x[0]))

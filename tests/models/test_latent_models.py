@@ -55,8 +55,8 @@ def test_heads_that_do_not_divide_the_width_are_refused(cls):
         (TransolverPlus, {"noise": "sometimes"}, r"noise: .*'training', 'always' or 'never'"),
         (TransolverPlus, {"condition": -1}, r"condition: input should be greater than or equal to 0"),
         (FLARE, {"slices": 0}, r"slices: input should be greater than 0"),
-        (CrossLNO, {"inputs": 0}, r"CrossLNO completes a field .* needs inputs=1 or more"),
-        (DeepONet, {"inputs": 0}, r"DeepONet completes a field .* needs inputs=1 or more"),
+        (CrossLNO, {"inputs": 0}, r"CrossLNO reconstructs a field .* needs inputs=1 or more"),
+        (DeepONet, {"inputs": 0}, r"DeepONet reconstructs a field .* needs inputs=1 or more"),
         (DeepONet, {"width": 15, "heads": 3}, r"width=15 is odd; .* take 16"),
         (DeepONet, {"dropout": 1.0}, r"dropout: input should be less than 1"),
     ],
@@ -105,7 +105,7 @@ def test_recomputed_blocks_have_the_same_gradients(cls):
     assert capturable(model) == (cls is not TransolverPlus)
 
 
-def test_the_noise_of_transolver_plus_joins_in_training_only_unless_asked():
+def test_the_noise_of_transolver_plus_is_added_in_training_only_by_default():
     coords, inputs = points(1, 9, 2), points(1, 9, 1)
     for noise, in_training, in_test in (
         ("training", True, False),

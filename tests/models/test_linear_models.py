@@ -46,7 +46,7 @@ def test_heads_that_do_not_divide_the_width_are_refused(cls):
         (GalerkinTransformer, {"unified": {"ref": 3}}, r"unified.place=grid needs points of a grid"),
         (GalerkinTransformer, {"append": "grid"}, r"append=grid needs points of a grid"),
         (GNOT, {"experts": 0}, r"experts: input should be greater than 0"),
-        (CrossGNOT, {"inputs": 0}, r"CrossGNOT completes a field .* needs inputs=1 or more"),
+        (CrossGNOT, {"inputs": 0}, r"CrossGNOT reconstructs a field .* needs inputs=1 or more"),
     ],
 )
 def test_settings_that_make_no_model_are_refused_in_one_line(cls, settings, message):
@@ -148,7 +148,7 @@ def test_gates_of_gnot_see_the_position_of_the_point():
     torch.testing.assert_close(seen[0].sum(dim=-1), torch.ones(1, 9))
 
 
-def test_the_original_gnot_is_the_completer_asked_at_its_observations():
+def test_the_original_gnot_equals_the_cross_model_queried_at_its_observations():
     completer = tiny(CrossGNOT)
     operator = tiny(GNOT, form="original", experts=2)
     names = {"branch.": "lift.network."}

@@ -119,7 +119,9 @@ def test_long_meshes_worked_on_block_by_block_answer_the_same(monkeypatch):
     model, asked = build("LinearNO"), ask("LinearNO")
     coords, inputs, more = pack(asked)
     expected = one_by_one(model, asked).detach()
-    monkeypatch.setattr("linearno.nn.layers.BLOCK", {DEVICE.type: 1})  # then 64 points, the least there are
+    monkeypatch.setattr(
+        "linearno.nn.layers.BLOCK_ELEMENTS", {DEVICE.type: 1}
+    )  # then 64 points, the least there are
     with torch.no_grad():
         torch.testing.assert_close(model(coords, inputs, **more), expected)
 

@@ -121,6 +121,39 @@ def test_deviations_are_calibrated_where_noise_is_known():
     assert 0.85 < covered < 0.995
 
 
+def drawn_from_a_process(samples, modes=4, points=31):
+    """Two parameters of a shared mesh; output components are draws of a process with the fitted kernel."""
+    generator = torch.Generator().manual_seed(3)
+    p = torch.rand(samples, 2, generator=generator, dtype=torch.float64)
+    r = 5**0.5 * torch.cdist(p / torch.tensor([0.5, 1.0]), p / torch.tensor([0.5, 1.0]))
+    kernel = (1 + r + r.square() / 3) * torch.exp(-r) + 1e-9 * torch.eye(samples)
+    w = torch.linalg.cholesky(kernel) @ torch.randn(samples, modes, generator=generator, dtype=torch.float64)
+    x = torch.linspace(0, 1, points, dtype=torch.float64)[:, None]
+    basis = torch.cos(torch.pi * x * torch.arange(modes)) * 0.7 ** torch.arange(modes)
+    inputs = p[:, None].expand(-1, points, -1)
+    return {"coords": x.float(), "inputs": inputs.float(), "targets": (w @ basis.T)[..., None].float()}
+
+
+def part(data, where):
+    return {name: field if name == "coords" else field[where] for name, field in data.items()}
+
+
+def test_standardised_errors_of_draws_of_a_process_are_normal():
+    data = drawn_from_a_process(400)
+    train, test = part(data, slice(100)), part(data, slice(100, None))
+    mean, std = fit("pod-gp", train, device="cpu").predict_with_std(test["inputs"])
+    errors = (mean - test["targets"]) / std
+    assert 0.63 < (errors.abs() < 1).double().mean() < 0.74
+    assert 0.92 < (errors.abs() < 2).double().mean() < 0.98
+    assert relative_error(mean, test) < 0.1
+
+
+def test_two_parameters_of_a_shared_mesh_are_learnt_from_forty_samples():
+    train, test = smooth(40), smooth(100, seed=1)
+    mean = torch.as_tensor(fit("pod-gp", train, device="cpu").predict(test["inputs"]))
+    assert relative_error(mean, test) < 0.01
+
+
 def test_arrays_give_arrays_and_the_mean_is_the_prediction():
     data = smooth(20)
     surrogate = fit("pod-gp", data, device="cpu")

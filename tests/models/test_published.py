@@ -122,7 +122,7 @@ def test_a_file_that_would_run_code_is_refused(tmp_path):
         from_published(tmp_path / "model.pt", heads=4)
 
 
-def test_what_shapes_do_not_tell_is_asked_for():
+def test_hints_are_required_for_what_shapes_do_not_determine():
     conv = Case("linearno_conv")
     with pytest.raises(UserError, match=r"needs grid=\(rows, columns\)"):
         from_published(conv.weights, heads=4)

@@ -34,7 +34,15 @@ def test_transolver_plus_with_the_published_noise(monkeypatch):
     case = Case(FOLDER / "transolver_plus.npz")
     model = from_published(case.weights)
     assert spec_of(model).config.model_dump(exclude_defaults=True) == {
-        **{"width": 32, "depth": 2, "heads": 4, "slices": 8, "mlp_ratio": 2, "condition": 3}
+        **{
+            "width": 32,
+            "depth": 2,
+            "heads": 4,
+            "slices": 8,
+            "mlp_ratio": 2,
+            "condition": 3,
+            "noise": "always",
+        }
     }
     draws = iter([case.extra["gumbel_u_block0"], case.extra["gumbel_u_block1"]])
     monkeypatch.setattr(transolver_plus, "draw_uniform", lambda scores: next(draws))

@@ -48,6 +48,13 @@ def test_packed_attention_agrees_with_that_of_each_mesh_in_value_and_gradient(ph
     torch.testing.assert_close(packed, with_gradients(one_by_one, tensors, **settings))
 
 
+def test_offsets_may_be_a_tuple():
+    tensors = leaves(torch.float64)
+    assert torch.equal(
+        attend(*tensors, segments=tuple(SEGMENTS.tolist())), attend(*tensors, segments=SEGMENTS)
+    )
+
+
 @pytest.mark.parametrize("psi", ["N", "sum"])
 def test_packed_kernels_agree_with_float64(psi):
     tensors = leaves(torch.float32, DEVICE)

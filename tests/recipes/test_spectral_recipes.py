@@ -10,6 +10,7 @@ import torch
 
 from linearno import from_published
 from linearno.data import DATASETS
+from linearno.import_weights import import_weights
 from linearno.models import MODELS, build_model
 from linearno.nn.spectral import FactorisedSpectralConv, ModeMixing
 from linearno.recipes import RECIPES
@@ -83,6 +84,17 @@ def test_the_library_s_weights_are_those_of_the_recipe(name):
     assert {key: t.shape for key, t in found.items()} == {key: t.shape for key, t in built.items()}
 
 
+@pytest.mark.parametrize("recipe", ["airfoil/fno", "ns/f-fno-nsl", "airfoil/lsm"])
+def test_the_library_s_weights_are_imported_into_the_recipe(recipe, tmp_path):
+    benchmark, model = recipe.removesuffix("-nsl").split("/")
+    name = f"NSL/{benchmark}/{model.upper().replace('-', '_')}"
+    weights = {key: torch.randn_like(t, device="cpu") for key, t in published_weights(name).items()}
+    torch.save(weights, tmp_path / "weights.pt")
+    bundle = import_weights(tmp_path / "weights.pt", RECIPES[recipe](), tmp_path / "run", with_data=False)
+    first = weights["preprocess.linear_pre.0.weight"]
+    assert torch.equal(bundle.model.lift[0].weight, first)
+
+
 AUTHORS = {  # recipe, and what its authors' code counts: complex weights as one, and as two real numbers
     "airfoil/geo-fno": (2_368_033, 4_727_329),
     "pipe/geo-fno": (1_188_385, 2_368_033),
@@ -105,5 +117,5 @@ def test_geo_fno_on_scattered_points_has_the_published_number_of_parameters():
 
 def test_every_recipe_says_whose_settings_it_has():
     for benchmark in ("airfoil", "pipe", "plasticity", "ns", "darcy", "elasticity"):
-        for model in ("fno", "u-fno", "f-fno", "f-fno-nsl", "lsm"):
+        for model in ("fno", "u-fno", "geo-fno", "f-fno", "f-fno-nsl", "lsm"):
             assert re.search("Library|published|our settings", RECIPES[f"{benchmark}/{model}"].__doc__)

@@ -38,7 +38,7 @@ def test_frames_by_their_time_make_a_film_too(make_timed, tmp_path):
         assert image.n_frames == 5
 
 
-def test_the_case_asked_for_is_shown(make_rollout, tmp_path):
+def test_the_case_requested_is_shown(make_rollout, tmp_path):
     folder = make_rollout(tmp_path / "ns", frames=2)
     for case in ("best", "median", "worst"):
         write_animation(folder, tmp_path / f"{case}.gif", case=case)

@@ -126,7 +126,7 @@ def test_an_unfinished_run_is_reported_as_far_as_it_went(make_run, tmp_path, mis
         assert f"no {name}" in page.words
 
 
-def test_runs_of_one_name_are_told_apart(make_run, tmp_path):
+def test_runs_of_one_name_are_distinguished(make_run, tmp_path):
     folders = [make_run(tmp_path / kind / "seed0", without=("figures/cases.npz",)) for kind in ("a", "b")]
     page = report([*folders, folders[0]], tmp_path / "report.html")
     assert {"a/seed0", "b/seed0"} <= {text for text in page.words.split() if "seed0" in text}

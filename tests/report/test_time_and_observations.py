@@ -95,7 +95,7 @@ def test_the_curve_over_time_carries_the_numbers_of_each_run(make_rollout, make_
         np.testing.assert_allclose(each.errors, metrics["relative_l2_by_frame"])
 
 
-def test_frames_that_are_asked_for_by_their_time_follow_no_known_one(make_timed, tmp_path, monkeypatch):
+def test_frames_requested_by_their_time_follow_no_known_one(make_timed, tmp_path, monkeypatch):
     figures = []
     draw = pictures.error_over_time_figure
     monkeypatch.setattr(

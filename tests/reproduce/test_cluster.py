@@ -8,11 +8,14 @@ import time
 
 import pytest
 
-from linearno.reproduce.cluster import connect, execute_distributed
-from linearno.reproduce.items import Selection, cells_of
+from linearno.reproduce.cells import Selection
+from linearno.reproduce.cluster import device_of_worker, execute_distributed
+from linearno.reproduce.dask_client import connect
+from linearno.reproduce.execute import OutOfTime
+from linearno.reproduce.items import cells_of
 from linearno.reproduce.plan import pending, stored_records
 from tests.commands import linearno, refused
-from tests.reproduce.test_reproduce import TINY
+from tests.reproduce.small_runs import TINY
 
 pytestmark = pytest.mark.slow
 EPOCHS = 30
@@ -67,11 +70,54 @@ def test_the_command_runs_several_jobs(tmp_path):
 
 
 def test_what_a_cluster_cannot_do_is_refused_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("linearno.reproduce.cluster.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("linearno.reproduce.dask_client.CONNECT_SECONDS", 0.5)
     call = ["reproduce", "table6", "--benchmarks", "elasticity", "--device", "cpu", "--out", tmp_path]
     line = refused(*call, "--scheduler", "tcp://127.0.0.1:9")
     assert "no Dask scheduler answers at tcp://127.0.0.1:9" in line
-    assert "leave --jobs and --scheduler out" in refused(*call, "--jobs", 2, "--minutes", 1)
     assert "give one of them" in refused(*call, "--jobs", 2, "--scheduler", "tcp://127.0.0.1:9")
     monkeypatch.setattr("linearno.core.optional_deps.find_spec", lambda package: None)
     assert "pip install 'linearno[cluster]'" in refused(*call, "--jobs", 2)
+
+
+def test_generation_on_a_cluster_survives_a_killed_worker_and_gives_the_same_set(tmp_path):
+    pytest.importorskip("distributed")
+    call = ["data", "generate", "elasticity", "--train", 30, "--test", 10, "--device", "cpu"]
+    code, output = linearno(*call, "--out", tmp_path / "here", "--workers", 1)
+    assert code == 0, output
+    killed = []
+
+    def kill_one(client):
+        """As soon as it has work."""
+        while not killed:
+            time.sleep(0.02)
+            if busy := [address for address, keys in client.processing().items() if keys]:
+                killed.extend(client.run(os.getpid, workers=busy[:1]).values())
+                os.kill(killed[0], signal.SIGKILL)
+
+    with connect(None, 2) as client:
+        killer = threading.Thread(target=kill_one, args=(client,), daemon=True)
+        killer.start()
+        address = client.scheduler.address
+        code, output = linearno(*call, "--out", tmp_path / "there", "--scheduler", address)
+        killer.join()
+    assert code == 0, output
+    here, there = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("here", "there")
+    )
+    assert here == there
+
+
+def test_a_time_limit_stops_the_workers(tmp_path):
+    pytest.importorskip("distributed")
+    planned = pending(cells_of("table4", SELECTION), SELECTION, {})[:1]
+    places = (planned, tmp_path, tmp_path / "records", "cpu")
+    with connect(None, 1) as client, pytest.raises(OutOfTime):
+        execute_distributed(client, *places, small=True, minutes=0.0, jobs=1, tell=print)
+    assert stored_records(tmp_path / "records") == {}
+
+
+def test_workers_take_the_gpus_of_a_machine_in_turn():
+    assert [device_of_worker("cuda", n, 2) for n in range(4)] == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
+    assert device_of_worker("auto", 1, 0) == "auto"
+    assert device_of_worker("cuda:1", 0, 2) == "cuda:1"
+    assert device_of_worker("cpu", 0, 2) == "cpu"

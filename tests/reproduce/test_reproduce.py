@@ -1,37 +1,21 @@
 """Tables of the paper: which runs they need, and what a page says about cells with and without a record."""
 
 import json
-from pathlib import Path
+import shutil
+import time
 
 import pytest
 
-from linearno.core.errors import UserError
 from linearno.reproduce import published
-from linearno.reproduce.execute import OutOfTime, execute_all, run_folder
-from linearno.reproduce.items import ITEMS, Selection, cells_of, shortened
-from linearno.reproduce.pages import cell_text, fill, item_page, markdown
+from linearno.reproduce.cells import Selection, shortened
+from linearno.reproduce.execute import OutOfTime, execute, execute_all
+from linearno.reproduce.filled import cell_text, fill, item_page
+from linearno.reproduce.items import ITEMS, cells_of
+from linearno.reproduce.pages import markdown
 from linearno.reproduce.plan import Planned, look_up, pending, stored_records
 from linearno.run_config import recipe
 from tests.commands import linearno, refused
-
-TINY = ("model.width=8", "model.heads=2", "model.depth=1", "training.precision=fp32", "training.batch=2")
-SMALL = Selection(benchmarks=("elasticity",), epochs=2, samples=(6, 3), changes=TINY)
-QUIET = {"device": "cpu", "small": True, "tell": lambda text: None}
-COMMAND = [word for change in TINY for word in ("--set", change)]
-
-
-def run_all(item, out, selection=SMALL, minutes=None, **more):
-    planned = pending(cells_of(item, selection), selection, stored_records(out / "records"))
-    execute_all(planned, out, out / "records", minutes=minutes, **QUIET | more)
-    return planned
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """All rows of table 4 on a tiny set."""
-    out = tmp_path_factory.mktemp("reproduce")
-    run_all("table4", out)
-    return out
+from tests.reproduce.small_runs import COMMAND, QUIET, SMALL, TINY
 
 
 def test_the_same_results_are_printed_in_several_tables():
@@ -49,7 +33,7 @@ def test_every_item_has_cells_that_can_be_run_or_say_why_not(item):
     cells = cells_of(item, Selection())
     for cell in cells:
         assert (cell.config is None) == bool(cell.reason)
-    ids = [cell.record_id(seed) for cell in cells for seed in (0, 1) if cell.config]
+    ids = [(cell.record_id(seed), cell.metric) for cell in cells for seed in (0, 1) if cell.config]
     assert len(set(ids)) == len(ids)
 
 
@@ -94,14 +78,23 @@ def test_a_finished_table_is_not_run_again(finished):
     assert "not run (" not in page
 
 
-def test_a_run_of_another_table_is_recorded_without_training_again(finished):
-    began = {path: path.stat().st_mtime_ns for path in finished.rglob("history.jsonl")}
-    planned = pending(cells_of("table6", SMALL), SMALL, stored_records(finished / "records"))
-    default = [run for run in planned if run_folder(finished, run).exists()]
-    assert [run.ids for run in default] == [("reproduce/table6/elasticity/M-N/2/6-3-samples",)]
-    execute_all(default, finished, finished / "records", minutes=None, **QUIET)
+def test_a_record_fills_equal_cells_of_other_tables(finished):
+    """Row 4 of table 4 is the last row of table 6."""
     records = stored_records(finished / "records")
-    assert records[default[0].ids[0]].value == records["reproduce/table4/elasticity/4/2/6-3-samples"].value
+    planned = pending(cells_of("table6", SMALL), SMALL, records)
+    assert [run.ids[0].split("/")[3] for run in planned] == ["N-M", "M-M", "N-N"]
+    filled = fill(ITEMS["table6"], SMALL, records)
+    ours = records["reproduce/table4/elasticity/4/2/6-3-samples"]
+    assert filled.counts() == (1, 4)
+    assert filled.records == [ours]
+
+
+def test_a_finished_run_is_recorded_without_training_again(tmp_path, finished):
+    run = pending(cells_of("table4", SMALL), SMALL, {})[0]
+    (tmp_path / "runs").symlink_to(finished / "runs")
+    began = {path: path.stat().st_mtime_ns for path in finished.rglob("history.jsonl")}
+    execute_all([run], tmp_path, tmp_path / "records", minutes=None, **QUIET)
+    assert list(stored_records(tmp_path / "records")) == list(run.ids)
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("history.jsonl")} == began
 
 
@@ -121,6 +114,8 @@ def test_a_record_of_another_protocol_is_named_and_not_shown(finished):
 
 def test_two_seeds_give_a_mean_and_a_spread(finished):
     one = fill(ITEMS["table4"], SMALL, stored_records(finished / "records"))
+    more = Selection(**{**vars(SMALL), "seeds": (0, 1)})
+    assert fill(ITEMS["table4"], more, stored_records(finished / "records")).misfits == []
     record = one.found[0].records[0]
     other = record.model_copy(update={"value": record.value + 0.002})
     found = one.found[0].__class__({0: record, 1: other}, ())
@@ -132,17 +127,20 @@ def test_a_run_that_the_time_limit_stopped_ends_as_one_that_was_not_stopped(tmp_
     with pytest.raises(OutOfTime):
         run_all("table4", tmp_path, minutes=0.0)
     assert not (tmp_path / "runs").exists()
+    (tmp_path / "data").symlink_to(finished / "data")
     first = pending(cells_of("table4", SMALL), SMALL, {})[0]
-    began = []
+    until, began = time.monotonic() + 2, []
 
-    def follow(config):
-        return lambda record: began.append(record.epoch)
+    def wait(record):
+        began.append(record.epoch)
+        time.sleep(max(0, until + 0.1 - time.monotonic()))
 
+    places = (first, tmp_path, tmp_path / "records", "cpu")
     with pytest.raises(OutOfTime):
-        execute_all([first], tmp_path, tmp_path / "records", minutes=1e-3, follow=follow, **QUIET)
-    assert began == [1]
+        execute(*places, small=True, until=until, on_epoch=wait)
+    assert began in ([1], [])  # none if the data took that long to open
     assert stored_records(tmp_path / "records") == {}
-    execute_all([first], tmp_path, tmp_path / "records", minutes=None, follow=follow, **QUIET)
+    execute(*places, small=True, on_epoch=lambda record: began.append(record.epoch))
     assert began == [1, 2]
     ours, theirs = (stored_records(out / "records")[first.ids[0]] for out in (tmp_path, finished))
     assert ours.value == theirs.value
@@ -206,9 +204,31 @@ def test_too_small_a_set_is_refused(tmp_path, finished):
     assert "too few samples" in next(iter(failed.values()))
 
 
-def test_data_without_a_reader_are_named():
-    with pytest.raises(UserError, match="unknown model"):
-        cells_of("table2", Selection(models=("lsm",)))
-    cells = cells_of("table2", Selection(models=("linearno",)))
-    assert all(cell.reason == "the data set has no reader yet" for cell in cells)
-    assert Path("results").exists()
+def test_a_cell_that_does_not_apply_is_said_and_not_run(tmp_path):
+    line = refused("reproduce", "table1", "--models", "fno", "--benchmarks", "pipe", "--out", tmp_path)
+    assert "fno on pipe: not applicable" in line
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_record_of_another_protocol_is_kept_and_its_cell_left_out(tmp_path, finished):
+    shutil.copytree(finished / "records", tmp_path / "records")
+    before = stored_records(tmp_path / "records")
+    call = ["reproduce", "table4", "--benchmarks", "elasticity", "--epochs", 2, "--samples", 6, 3, *COMMAND]
+    line = refused(*call, "--set", "training.lr=0.1", "--device", "cpu", "--out", tmp_path)
+    assert "table4/elasticity/1/2/6-3-samples is a record of another protocol (training.lr" in line
+    assert stored_records(tmp_path / "records") == before
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_mean_of_a_recorded_run_over_seeds_is_one_value_for_each_seed(finished):
+    records = stored_records(finished / "records")
+    id = "reproduce/table4/elasticity/4/2/6-3-samples"
+    seeds = [{"seed": 0, "value": 0.1, "device_minutes": 1.0, "commit": None}, {"seed": 1, "value": 0.3}]
+    details = {**records[id].details, "seeds": seeds}
+    mean = records[id].model_copy(update={"value": 0.2, "seed": None, "details": details})
+    several = Selection(**{**vars(SMALL), "seeds": (0, 1, 2)})
+    filled = fill(ITEMS["table4"], several, {id: mean})
+    assert filled.found[3].values == [0.1, 0.3]
+    assert filled.misfits == []
+    assert cell_text(filled.cells[3], filled.found[3]) == "0.2000 ± 0.1414 (0.0050)"
+    assert [run.config.seed for run in pending(filled.cells[3:], several, {id: mean})] == [2]

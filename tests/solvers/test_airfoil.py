@@ -276,7 +276,7 @@ def test_an_airfoil_without_a_flow_is_drawn_again_from_its_own_stream(monkeypatc
 
 
 @pytest.mark.slow
-def test_a_flow_that_wanders_about_is_sought_at_another_pace(monkeypatch):
+def test_a_flow_that_does_not_settle_is_retried_with_other_settings(monkeypatch):
     bold = steady_euler.MARCH_SETTINGS[0]._replace(courant=1e-3)  # which will not get anywhere
     monkeypatch.setattr(steady_euler, "MARCH_SETTINGS", (bold, *steady_euler.MARCH_SETTINGS))
     monkeypatch.setattr(steady_euler, "START_COURANT", (1e-3,))

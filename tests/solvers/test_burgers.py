@@ -40,7 +40,7 @@ def trajectories() -> np.ndarray:
     return np.stack([burgers_sample(np.random.default_rng(seed), 128) for seed in range(8)])
 
 
-def test_first_order_against_the_exact_solution_and_so_is_the_mean():
+def test_the_solution_and_its_mean_converge_at_first_order():
     """A wave that changes sign, so that both upwind sides are at work."""
     sizes, errors, drifts = [128, 256, 512], [], []
     for n in sizes:

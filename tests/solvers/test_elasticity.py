@@ -104,7 +104,7 @@ def test_third_order_in_displacement_and_second_in_stress_around_a_hole():
     assert abs(order(sizes, stressed) - 2) < 0.1, f"order {order(sizes, stressed):.2f}, errors {stressed}"
 
 
-def test_the_stress_beside_a_hole_in_a_plate_is_three_times_that_far_away():
+def test_the_stress_at_a_hole_in_a_plate_is_three_times_that_far_away():
     """Kirsch: σxx = 3 above the hole and σyy = −1 beside it. The nearest Gauss points are a little away."""
     got = plate(64, 32)
     points = gauss_points(got["nodes"], got["quads"]).reshape(-1, 2)

@@ -261,7 +261,7 @@ def test_a_block_that_bursts_is_named():
         (BETWEEN, {"travel": 21.0}, r"sample 0: the die reaches -1.46 mm"),
     ],
 )
-def test_what_cannot_be_forged_is_told_in_one_line(heights, settings, complaint):
+def test_what_cannot_be_forged_is_reported_in_one_line(heights, settings, complaint):
     with pytest.raises(UserError, match=complaint) as caught:
         solve_forging(heights, **({"resolution": 11} | settings))
     assert "\n" not in str(caught.value)

@@ -104,7 +104,7 @@ def test_a_flow_with_all_modes_takes_the_published_step_but_for_the_aliasing_of_
     assert np.abs(found.numpy() - slow).max() < 1e-6 * np.abs(slow).max()
 
 
-def test_the_published_scheme_takes_ten_thousand_steps_a_unit_of_time_unless_told():
+def test_the_published_scheme_takes_ten_thousand_steps_a_unit_of_time_by_default():
     slow = smooth(16).numpy()
     for _ in range(20):
         slow = plain_step(slow, benchmark_force(16).numpy(), 1e-3, 1e-4)
@@ -302,7 +302,7 @@ def test_settings_that_make_no_sense_are_refused(settings, complaint):
         solve(smooth(8), **settings)
 
 
-def test_a_step_too_large_is_told_with_the_sample_and_the_time():
+def test_a_step_too_large_is_reported_with_the_sample_and_the_time():
     w = torch.stack([still(32), 1e4 * smooth(32)])
     with pytest.raises(SampleError, match=r"not finite at t = 1 with dt = 0.1") as caught:
         solve(w, still(32), dt=0.1, frames=2)

@@ -178,3 +178,38 @@ def test_a_new_run_forgets_the_history_of_one_that_left_no_checkpoint(tmp_path):
     (tmp_path / "b/history.jsonl").write_text((tmp_path / "a/history.jsonl").read_text())
     tiny_fit(tmp_path / "b", SHORT)
     assert [record.epoch for record in read_history(tmp_path / "b/history.jsonl")] == [1, 2, 3]
+
+
+class Killed(Exception):
+    """Ends a run as a kill does: nothing is written any more."""
+
+
+def kill():
+    raise Killed
+
+
+def test_a_killed_run_goes_on_within_a_long_epoch(tmp_path, monkeypatch):
+    """An epoch is three steps; the fifth one is lost with the kill, the fourth is in the checkpoint."""
+    whole = tiny_fit(tmp_path / "whole", EVERYTHING)
+    monkeypatch.setattr(sys.modules["linearno.training.fit"], "LONG_EPOCH_SECONDS", 0.0)
+    with pytest.raises(Killed):
+        tiny_fit(tmp_path / "parts", EVERYTHING, model=at_forward(2 * 5, kill))
+    assert (tmp_path / "parts/checkpoint/latest").read_text() == "step-00000004\n"
+    again = tiny_fit(tmp_path / "parts", EVERYTHING)
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), again.parameters(), strict=True))
+
+
+def test_a_deadline_stops_a_run_in_any_thread_as_a_signal_does(tmp_path):
+    whole, stops = tiny_fit(tmp_path / "whole", SHORT), []
+
+    def stopped():
+        with pytest.raises(Interrupted) as stop:
+            tiny_fit(tmp_path / "parts", SHORT, deadline=time.monotonic() - 1)
+        stops.append(stop.value)
+
+    thread = threading.Thread(target=stopped)
+    thread.start()
+    thread.join()
+    assert [(stop.epoch, stop.step) for stop in stops] == [(1, 1)]
+    again = tiny_fit(tmp_path / "parts", SHORT)
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), again.parameters(), strict=True))

@@ -180,7 +180,7 @@ def test_a_gradient_that_is_not_finite_stops_it_too(tmp_path):
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_a_loss_that_rises_far_above_its_lowest_is_told_once(tmp_path, caplog):
+def test_a_loss_that_rises_far_above_its_minimum_is_reported_once(tmp_path, caplog):
     model = Tiny()
     at_forward(
         9, lambda: model.layers[-1].bias.data.fill_(1e3), model

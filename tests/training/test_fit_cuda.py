@@ -106,7 +106,7 @@ def test_two_runs_agree_to_the_bit(tmp_path, model, precision):
     assert first == second
 
 
-def test_an_interrupted_run_goes_on_as_an_uninterrupted_one(tmp_path):
+def test_an_interrupted_run_continues_as_an_uninterrupted_one(tmp_path):
     whole = tiny_fit(tmp_path / "whole", device=CUDA)
     model = at_forward(9, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(Interrupted):
@@ -118,7 +118,7 @@ def test_an_interrupted_run_goes_on_as_an_uninterrupted_one(tmp_path):
 
 
 @pytest.mark.parametrize("at", [1, 4, 6])  # the fourth is the last of an epoch
-def test_a_run_that_is_stopped_between_replays_goes_on_as_if_it_was_not(tmp_path, monkeypatch, at):
+def test_a_run_that_is_stopped_between_replays_continues_as_if_it_was_not(tmp_path, monkeypatch, at):
     whole = losses_of(tmp_path / "whole", LinearNO, precision="bf16")
     replay, done = CapturedFunction.__call__, []
 

@@ -197,7 +197,7 @@ def test_predictions_have_the_form_of_the_targets_whatever_the_batch():
         ({"data": lambda: replace(packed_data(), surface=None)}, "keep_surface=true: these data do not say"),
     ],
 )
-def test_what_cannot_be_trained_so_is_refused_before_any_work(tmp_path, change, words):
+def test_what_cannot_be_trained_is_refused_before_any_work(tmp_path, change, words):
     with pytest.raises(UserError, match=words):
         packed_fit(tmp_path / "run", SOME, **{name: make() for name, make in change.items()})
     assert not (tmp_path / "run" / "checkpoint").exists()

@@ -83,7 +83,7 @@ def test_step_falls_by_a_factor_every_so_many_epochs(model, every):
 
 @pytest.mark.parametrize("kind", ["onecycle", "cosine", "step", "constant"])
 @pytest.mark.parametrize("every", ["step", "epoch"])
-def test_a_schedule_goes_on_exactly_after_a_trip_through_json(model, kind, every):
+def test_a_schedule_continues_exactly_after_a_trip_through_json(model, kind, every):
     config = TrainingConfig(schedule=kind, schedule_every=every, epochs=6)
     optimizer = make_optimizer(model, config)
     schedule = Schedule(optimizer, config, 4)

@@ -84,7 +84,7 @@ def test_without_a_teacher_the_gradient_goes_through_the_whole_rollout():
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
 
 
-def test_pushforward_goes_on_from_predictions_but_its_gradient_ends_at_each_step():
+def test_pushforward_continues_from_predictions_but_its_gradient_ends_at_each_step():
     model, batch = network(), trajectories()
     with torch.no_grad():
         known = torch.cat([batch.inputs, model.rollout(batch.coords, batch.inputs, 3)], dim=-1)
@@ -257,7 +257,7 @@ def test_accumulated_timed_batches_make_the_updates_of_one_large_batch(tmp_path)
 
 
 @pytest.mark.parametrize("updates", ["frame", "batch"])
-def test_a_timed_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, updates):
+def test_a_timed_run_that_was_stopped_resumes_to_the_same_bits(tmp_path, updates):
     whole, _ = timed_fit(tmp_path / "whole", updates)
     model, calls = timed_network(), 0
 

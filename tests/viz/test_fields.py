@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from linearno.viz import Case, case_figure, dominant_slices_figure, field_figure, png_bytes, strip_figure
-from linearno.viz.fields import color_limits
+from linearno.viz.fields import FIELD_COLORMAP, SIGNED_COLORMAP, color_limits, color_scale
 from linearno.viz.mesh import corners, nearest_points, triangulate
 
 
@@ -91,7 +91,7 @@ def test_a_grid_is_drawn_where_its_coordinates_say(swapped):
     np.testing.assert_allclose(centre[..., 1].ravel(), coords[:, 1], atol=1e-12)
 
 
-def test_a_curved_pipe_is_drawn_to_scale_and_nothing_is_drawn_beside_it():
+def test_a_curved_pipe_is_drawn_to_scale_and_nothing_is_drawn_outside_it():
     along, across = np.meshgrid(np.linspace(0, 10, 21), np.linspace(-0.5, 0.5, 9), indexing="ij")
     coords = np.stack([along, across + 0.4 * np.sin(along)], axis=-1).reshape(-1, 2)
     figure = case_figure(Case(coords, coords[:, 0], coords[:, 0], grid=(21, 9)))
@@ -201,7 +201,7 @@ def test_a_strip_keeps_the_scale_of_the_truth_however_far_off_the_prediction_is(
     assert panel(figure, "prediction").collections[0].get_clim() == (0.0, 1.0)
 
 
-def test_a_strip_shows_the_part_of_the_plane_that_it_is_asked_for():
+def test_a_strip_shows_the_requested_part_of_the_plane():
     coords = grid_points(5, 7)
     figure = strip_figure(
         Case(coords, coords[:, 0], coords[:, 1], grid=(5, 7), view=((0.0, 0.5), (1.0, 1.4)))
@@ -214,3 +214,13 @@ def test_a_strip_shows_the_part_of_the_plane_that_it_is_asked_for():
 def test_a_strip_of_any_number_of_coordinates_is_drawn(dimensions):
     coords = np.random.default_rng(0).uniform(size=(40, dimensions))
     assert png_bytes(strip_figure(Case(coords, coords[:, 0], coords[:, 0])), dpi=40)
+
+
+def test_signed_fields_have_a_diverging_colour_map_centred_at_zero():
+    signed, nearly_positive = np.array([-1.0, 0.5, 3.0]), np.array([-0.1, 0.5, 3.0])
+    assert color_scale(2, signed) == ((-3.0, 3.0), SIGNED_COLORMAP)
+    assert color_scale(2, nearly_positive) == ((-0.1, 3.0), FIELD_COLORMAP)
+    assert color_scale(2, -nearly_positive) == ((-3.0, 0.1), FIELD_COLORMAP)
+    assert color_scale(2, nearly_positive, -2 * nearly_positive) == ((-6.0, 3.0), FIELD_COLORMAP)
+    assert color_scale(2, signed, 2 * signed) == ((-6.0, 6.0), SIGNED_COLORMAP)
+    assert color_scale(1, signed) == ((-1.0, 3.0), FIELD_COLORMAP)

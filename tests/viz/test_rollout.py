@@ -83,9 +83,9 @@ def test_every_frame_has_the_same_scales():
 def test_a_prediction_that_runs_away_does_not_hide_the_truth(factor, ends):
     case = make_case(grid=(6, 6), factor=factor)
     figure = frame_figure(case, 2)
-    low, high = figure.axes[0].collections[0].get_clim()
-    assert (low, high) == (min(case.known.min(), case.truth.min()), max(case.known.max(), case.truth.max()))
-    assert figure.axes[2].collections[0].get_clim()[1] <= high - low
+    largest = max(np.abs(case.known).max(), np.abs(case.truth).max())
+    assert figure.axes[0].collections[0].get_clim() == (-largest, largest)
+    assert figure.axes[2].collections[0].get_clim()[1] <= 2 * largest
     bar = figure.axes[3]._colorbar
     assert bar.extend == ends
 

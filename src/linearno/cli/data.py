@@ -11,13 +11,15 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from linearno.cli.shared import console, progress_bar, user_errors
-from linearno.core.device import available_cores
+from linearno.cli.shared import ImportOption, console, progress_bar, user_errors
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, Benchmark, compress
 from linearno.data.availability import describe_available, how_to_generate
+from linearno.data.benchmark import Generate
 from linearno.data.generation.card import CARD, Card, array_name, open_array, read_card
 from linearno.data.generation.plan import Plan, read_progress
+from linearno.models import import_definitions
+from linearno.reproduce.dask_client import solver_on
 
 MAX_LISTED_SAMPLES = 5
 
@@ -51,6 +53,9 @@ Root = Annotated[
     Path | None, typer.Option(help="data folder; the default folder of the benchmark if omitted")
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="processes on a CPU; one per core by default")]
+Scheduler = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786")
+]
 Device = Annotated[
     str,
     typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, …; auto: CUDA if available and supported"),
@@ -58,14 +63,16 @@ Device = Annotated[
 
 
 @app.command("list")
-def list_() -> None:
+def list_(imports: ImportOption = None) -> None:
     """List the benchmarks, the data that are present, and how to get missing data.
 
     Example:
 
       linearno data list
+      linearno data list --import my_benchmark.py
     """
     with user_errors():
+        import_definitions(imports or [])
         heads = ("description", "folder", "present", "how to get it")
         columns = (Column(head, overflow="fold") for head in heads)  # file names are not cut
         table = Table(Column("name", no_wrap=True), *columns, box=None, pad_edge=False)
@@ -122,11 +129,16 @@ def generate(
     device: Device = "auto",
     scheme: Scheme = None,
     full: Full = False,
+    imports: ImportOption = None,
+    scheduler: Scheduler = None,
 ) -> None:
     """Generate the data of a benchmark with its solver.
 
     Stop with Ctrl-C at any time: the same command resumes. Each sample has its own random numbers, so samples
     do not depend on the number of workers, and a larger set starts with the samples of a smaller one.
+
+    --scheduler spreads the samples over the workers of a Dask cluster, which must see the folder under the
+    same path.
 
     A GPU solves many samples at once. Random inputs are the same on every device, solutions agree to
     rounding; the card of the set records the device.
@@ -141,6 +153,7 @@ def generate(
       linearno data generate darcy --train 100 --test 20 --out data/darcy-small
     """
     with user_errors():
+        import_definitions(imports or [])
         benchmark = DATASETS[name]
         defaults = benchmark.config.make({})
         requested = {split: n for split, n in (("train", train), ("test", test), ("val", val)) if n}
@@ -153,7 +166,9 @@ def generate(
         if not full and not requested:
             sizes, note = _default_sizes(benchmark, root, sizes, on_gpu=_on_gpu(device))
         plan = Plan.make({"seed": seed, "resolution": points, "sizes": sizes, "scheme": scheme})
-        _generate(name, benchmark, root, plan, workers=workers or available_cores(), device=device, note=note)
+        where = root.resolve() if scheduler else root  # workers have other working directories
+        with solver_on(scheduler, benchmark) as (solve, count):
+            _generate(name, solve, where, plan, workers=workers or count, device=device, note=note)
 
 
 def _default_sizes(
@@ -177,9 +192,9 @@ def _on_gpu(device: str) -> bool:
 
 
 def _generate(
-    name: str, benchmark: Benchmark, root: Path, plan: Plan, *, workers: int, device: str, note: str
+    name: str, solve: Generate | None, root: Path, plan: Plan, *, workers: int, device: str, note: str
 ) -> None:
-    if benchmark.generate is None:
+    if solve is None:
         raise UserError(f"{name} has no solver; download its published files into {root} instead")
     began, done = monotonic(), 0
     try:
@@ -193,7 +208,7 @@ def _generate(
                 advance(count)
 
             settings = plan.model_dump()  # seed, resolution, sizes, scheme
-            benchmark.generate(root, **settings, workers=workers, tick=tick, device=device)
+            solve(root, **settings, workers=workers, tick=tick, device=device)
     except KeyboardInterrupt:
         typer.echo(f"stopped; {done} new samples are saved, and the same command resumes", err=True)
         raise typer.Exit(130) from None
@@ -221,7 +236,7 @@ def _redrawn_samples(root: Path, card: Card) -> str:
 
 
 @app.command()
-def verify(name: Name, root: Root = None) -> None:
+def verify(name: Name, root: Root = None, imports: ImportOption = None) -> None:
     """Check that the files of a benchmark are complete, have the right shapes, are finite and unchanged.
 
     Example:
@@ -229,6 +244,7 @@ def verify(name: Name, root: Root = None) -> None:
       linearno data verify darcy --root data/darcy-small
     """
     with user_errors():
+        import_definitions(imports or [])
         benchmark = DATASETS[name]
         folder = root or benchmark.config.make({}).root
         problems = benchmark.verify(folder)
@@ -246,6 +262,7 @@ def pack(
         Path | None, typer.Option("--out", "-o", help="file to write; NAME.pack by default")
     ] = None,
     root: Root = None,
+    imports: ImportOption = None,
 ) -> None:
     """Compress a generated set into one file, to copy it to another machine.
 
@@ -258,6 +275,7 @@ def pack(
       linearno data unpack darcy.pack             # on the other machine
     """
     with user_errors():
+        import_definitions(imports or [])
         benchmark = DATASETS[name]
         folder, path = root or benchmark.config.make({}).root, out or Path(f"{name}.pack")
         errors = compress.pack(

@@ -16,7 +16,7 @@ from linearno.cli import quiet_interrupt
 SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "rich_markup_mode": None,  # plain help pages that wrap at any width
-    "context_settings": {"help_option_names": ["-h", "--help"]},
+    "context_settings": {"help_option_names": ["-h", "--help"], "max_content_width": 100},
 }
 
 METAVARS = {int: "N", float: "X", Path: "PATH", str: "TEXT"}
@@ -54,7 +54,7 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **attributes: Any):
         super().__init__(**attributes)
-        _preserve_indented_lines(self)
+        _format_help(self)
         for verbs in self.sections.values():
             for name, verb in verbs.items():
                 self.add_command(TyperCommand(name, help=verb.summary))
@@ -89,7 +89,7 @@ def load_verb(name: str, target: str) -> Any:
         _set_metavars(verb)
         app.command(name)(verb)
         command = get_command(app)
-    _preserve_indented_lines(command)
+    _format_help(command)
     return command
 
 
@@ -107,9 +107,16 @@ def _set_metavars(function: Callable[..., Any] | None) -> None:
             info.metavar = info.metavar or next(iter(known), None)
 
 
-def _preserve_indented_lines(command: Any) -> None:
-    """Do not wrap indented paragraphs (examples) of a help page."""
+def _format_help(command: Any) -> None:
+    """Do not wrap indented paragraphs (examples) of a help page; list arguments without Python types."""
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = _no_type
     if command.help:
         command.help = re.sub(r"(^|\n\n)(?= )", "\\1\b\n", command.help)
     for subcommand in getattr(command, "commands", {}).values():
-        _preserve_indented_lines(subcommand)
+        _format_help(subcommand)
+
+
+def _no_type(ctx: Any) -> None:
+    """In place of a label such as `<list[Path]>`."""

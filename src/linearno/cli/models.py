@@ -105,6 +105,7 @@ def _count(name: str, benchmark: str) -> str:
             return ""
         if self_fitting(name):  # the size of its state follows from the data
             return ""
+        config.require_task_fits_model()
         model = _without_weights(config.model, layout(config.data).spec)
     except UserError:
         return ""

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
 from linearno.cli.shared import DeviceOption, console, user_errors
 from linearno.cli.train import exit_on_interrupt
@@ -16,24 +18,32 @@ from linearno.core.errors import UserError, look_up
 from linearno.data import DATASETS
 from linearno.models import MODELS
 from linearno.reproduce import published
-from linearno.reproduce.cluster import connect, execute_distributed
+from linearno.reproduce.cells import Selection
+from linearno.reproduce.cluster import execute_distributed
 from linearno.reproduce.computed import COMPUTED, compute_item
+from linearno.reproduce.dask_client import connect
 from linearno.reproduce.execute import OnEpoch, OutOfTime, execute_all
-from linearno.reproduce.items import ITEMS, Selection, cells_of
-from linearno.reproduce.pages import Filled, fill, item_figures, item_page, suffices, write_page
-from linearno.reproduce.plan import Planned, minutes_of, pending, stored_records
+from linearno.reproduce.filled import Filled, fill, item_page, reasons
+from linearno.reproduce.item_figures import item_figures, suffices
+from linearno.reproduce.items import ITEMS, cells_of
+from linearno.reproduce.overview import ALIASES, HEAD, item_names, overview
+from linearno.reproduce.packing import default_jobs
+from linearno.reproduce.pages import write_page
+from linearno.reproduce.plan import Planned, pending, stored_records
 from linearno.reproduce.records import Record
-from linearno.run_config import RunConfig
+from linearno.reproduce.time_estimate import estimate
+from linearno.run_config import RunConfig, benchmark_names
 from linearno.training import EpochRecord
 
 SMALL_SET = (100, 20)  # training and test samples on a CPU, unless --full
+NOTHING_TO_RUN = "every cell has its record"
 BUSY = "another process reproduces in {root}; choose another --out"
 
 
 def reproduce(
     item: Annotated[
         str | None,
-        typer.Argument(help="table or figure; none: list them", autocompletion=lambda: [*ITEMS, *COMPUTED]),
+        typer.Argument(help="table or figure; none: list them", autocompletion=item_names),
     ] = None,
     list_: Annotated[
         bool, typer.Option("--list", help="list the items and how much of each is done")
@@ -50,7 +60,10 @@ def reproduce(
     seeds: Annotated[int, typer.Option(min=1, help="number of seeds: 0, 1, …")] = 1,
     minutes: Annotated[float | None, typer.Option(min=0, help="stop after this time")] = None,
     device: DeviceOption = "auto",
-    jobs: Annotated[int, typer.Option(min=1, help="runs at the same time on this machine")] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="runs at the same time on this machine; by default one for each GPU"),
+    ] = None,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786")
     ] = None,
@@ -89,45 +102,28 @@ def reproduce(
     """
     with user_errors(), exit_on_interrupt():
         folder = records or out / "records"
-        numbers = tuple(range(seeds))
-        if item is not None and item not in COMPUTED:
-            look_up("item of the paper", item, {name: name for name in (*ITEMS, *COMPUTED)})
-        if item is None or list_:
-            console.print(
-                _overview(folder, out, Selection(epochs=epochs, seeds=numbers), device), soft_wrap=True
-            )
-            return
-        if item in COMPUTED:
-            _require_no_choice(models, benchmarks, epochs, seeds, samples, set_)
-            with folder_lock(writable_folder(out), busy=BUSY):
-                console.print(compute_item(item, out, folder).page.text, soft_wrap=True)
-            console.print(f"page: {out / f'{item}.html'}", soft_wrap=True)
-            return
-        small = _samples(samples, full, device)
-        _require_one_way(jobs, scheduler, minutes)
+        name = _item_name(item)
         selection = Selection(
             models=_known(models, {*MODELS, *published.TABLE1}, lambda name: MODELS[name]),
-            benchmarks=_known(benchmarks, _benchmark_names(), lambda name: DATASETS[name]),
+            benchmarks=_known(
+                benchmarks, benchmark_names() | published.INDUSTRIAL, lambda name: DATASETS[name]
+            ),
             epochs=epochs,
-            seeds=numbers,
-            samples=small,
+            seeds=tuple(range(seeds)),
+            samples=_samples(samples, full, device),
             changes=tuple(set_ or ()),
         )
-        cells = cells_of(item, selection)
-        stored = stored_records(folder)
-        planned = pending(cells, selection, stored, suffices(ITEMS[item], out))
-        console.print(_plan_text(planned, stored, device), soft_wrap=True)
-        with folder_lock(writable_folder(out), busy=BUSY):
-            work = Work(item, selection, planned, out, folder, device, small is not None)
-            work.write()
-            failed = {} if dry_run or not planned else work.run(minutes, jobs, scheduler)
-            filled = work.write()
-        done, whole = filled.counts()
-        for text in filled.misfits:
-            console.print(text, soft_wrap=True)
-        console.print(f"{done} of {whole} cells filled → {out / f'{item}.html'}", soft_wrap=True)
-        if failed:
-            raise typer.Exit(2)
+        if name is None or list_:
+            _print_overview(stored_records(folder), out, selection, device)
+        elif name in COMPUTED:
+            _require_no_choice(models, benchmarks, epochs, seeds, samples, set_)
+            with folder_lock(writable_folder(out), busy=BUSY):
+                _say(compute_item(name, out, folder).page.text)
+            _say(f"page: {out / f'{name}.html'}")
+        else:
+            _require_one_way(jobs, scheduler)
+            work = Work(name, selection, out, folder, device, minutes, jobs, scheduler)
+            work.do(dry_run=dry_run)
 
 
 @dataclass(frozen=True)
@@ -136,11 +132,34 @@ class Work:
 
     item: str
     selection: Selection
-    planned: Sequence[Planned]
     out: Path
     records: Path
     device: str
-    small: bool
+    minutes: float | None
+    jobs: int | None
+    scheduler: str | None
+
+    def do(self, *, dry_run: bool) -> None:
+        """Show the plan, run what is missing, write the page after every run; raise if a cell is left out."""
+        stored, cells = stored_records(self.records), cells_of(self.item, self.selection)
+        planned = pending(cells, self.selection, stored, suffices(ITEMS[self.item], self.out))
+        filled = fill(ITEMS[self.item], self.selection, stored)
+        if not filled.counts()[1] and not dry_run:
+            raise UserError(f"{self.item} has no cell to run here: {'; '.join(reasons(filled))}")
+        for text in reasons(filled):
+            _say(f"left out: {text}")
+        _say(_plan_text(planned, stored, self.device) if planned else NOTHING_TO_RUN)
+        with folder_lock(writable_folder(self.out), busy=BUSY):
+            self.write()
+            failed = {} if dry_run or not planned else self.run(planned)
+            filled = self.write()
+        done, whole = filled.counts()
+        _say(f"{done} of {whole} cells filled → {self.out / f'{self.item}.html'}")
+        if failed:
+            name, reason = next(iter(failed.items()))
+            raise UserError(f"{len(failed)} of {len(planned)} runs failed; {name}: {reason}")
+        if filled.blocked:
+            raise UserError(filled.blocked[0])
 
     def write(self) -> Filled:
         """Write the pages and figures as far as there are records."""
@@ -148,22 +167,55 @@ class Work:
         write_page(self.out, self.item, item_page(filled, item_figures(filled, self.out)))
         return filled
 
-    def run(self, minutes: float | None, jobs: int, scheduler: str | None) -> dict[str, str]:
+    def run(self, planned: Sequence[Planned]) -> dict[str, str]:
         """Run all here or on a cluster; what failed, by name of the run."""
-        places = (self.planned, self.out, self.records, self.device)
-        options: dict[str, Any] = {"small": self.small, "tell": _tell, "finished": self.write}
-        if jobs > 1 or scheduler is not None:
-            with connect(scheduler, jobs) as client:
-                return execute_distributed(client, *places, **options)
+        places = (planned, self.out, self.records, self.device)
+        small = self.selection.samples is not None
+        jobs = self.jobs or (default_jobs(planned, self.device) if self.scheduler is None else 1)
         try:
-            return execute_all(*places, minutes=minutes, follow=_follow, **options)
+            if jobs == 1 and self.scheduler is None:
+                return execute_all(
+                    *places, small=small, minutes=self.minutes, tell=_say, follow=_follow, finished=self.write
+                )
+            with connect(self.scheduler, jobs) as client:
+                sharing = jobs if self.scheduler is None else None
+                return execute_distributed(
+                    *(client, *places),
+                    small=small,
+                    minutes=self.minutes,
+                    jobs=sharing,
+                    tell=_say,
+                    finished=self.write,
+                )
         except OutOfTime:
-            console.print("the time is over; the same command resumes")
+            _say("the time is over; the same command resumes")
             return {}
 
 
-def _tell(text: str) -> None:
-    console.print(text, soft_wrap=True)
+def _say(text: str) -> None:
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def _item_name(item: str | None) -> str | None:
+    """The item; an error with near misses for an unknown one."""
+    if item is None:
+        return None
+    return look_up("item of the paper", item, {name: name for name in item_names()} | ALIASES)
+
+
+def _print_overview(records: Mapping[str, Record], out: Path, selection: Selection, device: str) -> None:
+    where = resolve_device(device)
+    table = Table(*HEAD, box=None, pad_edge=False, header_style="bold")
+    for line in overview(records, out, selection, cuda=where.type == "cuda"):
+        table.add_row(*map(escape, line))
+    console.print(table)
+    small = (
+        ""
+        if selection.samples is None
+        else ", {} training and {} test samples (all: --full)".format(*selection.samples)
+    )
+    epochs = "published numbers of epochs" if selection.epochs is None else f"{selection.epochs} epochs"
+    _say(f"on {device_name(where)}: {epochs}{small}, {len(selection.seeds)} seed(s)")
 
 
 def _samples(samples: tuple[int, int] | None, full: bool, device: str) -> tuple[int, int] | None:
@@ -179,11 +231,9 @@ def _require_no_choice(*options: object) -> None:
         raise UserError("this item is computed without training: leave models, benchmarks, epochs, seeds out")
 
 
-def _require_one_way(jobs: int, scheduler: str | None, minutes: float | None) -> None:
-    if jobs > 1 and scheduler is not None:
+def _require_one_way(jobs: int | None, scheduler: str | None) -> None:
+    if jobs and scheduler is not None:
         raise UserError("--jobs starts processes here, --scheduler uses those of a cluster: give one of them")
-    if (jobs > 1 or scheduler is not None) and minutes is not None:
-        raise UserError("--minutes stops runs of one process: leave --jobs and --scheduler out")
 
 
 def _known(
@@ -197,46 +247,11 @@ def _known(
     return wanted or None
 
 
-def _benchmark_names() -> set[str]:
-    return set(DATASETS) | {variant for name in DATASETS for variant in DATASETS[name].variants}
-
-
-def _overview(folder: Path, out: Path, selection: Selection, device: str) -> str:
-    """For each item: filled cells, about how much time is left, what it shows and needs."""
-    records = stored_records(folder)
-    lines = []
-    for name in ITEMS:
-        filled = fill(ITEMS[name], selection, records)
-        done, whole = filled.counts()
-        runs = pending(filled.cells, selection, records, suffices(ITEMS[name], out))
-        left = _time_left(runs, records, device)
-        state = ", ".join(
-            filter(None, (f"{done} of {whole} cells filled" if whole else "no cell can run", left))
-        )
-        lines += [f"{name}: {state}", f"    {ITEMS[name].title}; needs {ITEMS[name].needs}"]
-    for name in COMPUTED:
-        state = "computed" if f"reproduce/{name}" in records else "takes seconds"
-        lines += [f"{name}: {state}", f"    {COMPUTED[name].title}; needs no data"]
-    return "\n".join(lines)
-
-
-def _time_left(runs: list[Planned], records: Mapping[str, Record], device: str) -> str:
-    """About how long the runs take on this kind of device, from records."""
-    cuda = resolve_device(device).type == "cuda"
-    known = [minutes for run in runs if (minutes := minutes_of(run, records, cuda=cuda)) is not None]
-    unknown = len(runs) - len(known)
-    if not runs:
-        return ""
-    text = f"about {format_duration(60 * sum(known))} left" if known else ""
-    return f"{text}{' + ' if text else ''}{unknown} runs of unknown time" if unknown else text
-
-
-def _plan_text(runs: list[Planned], records: Mapping[str, Record], device: str) -> str:
-    if not runs:
-        return "every cell has its record"
+def _plan_text(runs: Sequence[Planned], records: Mapping[str, Record], device: str) -> str:
     names = list(dict.fromkeys(run.config.data.name for run in runs))
-    where = device_name(resolve_device(device))
-    return f"{len(runs)} runs on {where}, data of {', '.join(names)}; {_time_left(runs, records, device)}"
+    where = resolve_device(device)
+    time = estimate(runs, records, cuda=where.type == "cuda")
+    return f"{len(runs)} runs on {device_name(where)}, data of {', '.join(names)}; {time}"
 
 
 def _follow(config: RunConfig) -> OnEpoch:
@@ -246,9 +261,7 @@ def _follow(config: RunConfig) -> OnEpoch:
     def on_epoch(record: EpochRecord) -> None:
         if record.epoch % every == 0:
             left = format_duration(record.seconds * (config.training.epochs - record.epoch))
-            console.print(
-                f"  epoch {record.epoch}/{config.training.epochs}  loss {record.loss:.4g}  about {left} left",
-                soft_wrap=True,
-            )
+            epoch = f"epoch {record.epoch}/{config.training.epochs}"
+            _say(f"  {epoch}  loss {record.loss:.4g}  about {left} left")
 
     return on_epoch

@@ -57,7 +57,8 @@ def device_name(device: torch.device) -> str:
     """Description of the device for logs and run folders."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread{'s' * (threads > 1)}"
 
 
 def available_cores() -> int:

@@ -86,19 +86,25 @@ def library(
 
 
 def geo_fno(
-    title: str = "Geo-FNO", *, halved: int = 100, data: Mapping[str, Any] | None = None, **settings: Any
+    title: str = "Geo-FNO",
+    *,
+    source: str = "as published",
+    halved: int = 100,
+    data: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> Variant:
     """Geo-FNO as its authors train it (https://github.com/neuraloperator/Geo-FNO).
 
     Args:
         title: name of the model in the summary.
+        source: origin of the settings, for the summary.
         halved: epochs after which the learning rate is halved.
         data: changes to the benchmark's data.
         **settings: settings of the model.
     """
     training = f"Adam, 1e-3 halved every {halved} epochs, weight decay 1e-4, batches of 20"
     changes = GEO_FNO_TRAINING | {"decay_epochs": halved}
-    return Variant(settings, None, changes, data or {}, summary=f"{title} as published: {training}.")
+    return Variant(settings, None, changes, data or {}, summary=f"{title} {source}: {training}.")
 
 
 def f_fno(source: str, *, data: Mapping[str, Any] | None = None, **settings: Any) -> Variant:

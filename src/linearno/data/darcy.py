@@ -16,6 +16,7 @@ from linearno.data.baseline_training import (
     FLARE_TRAINING,
     LNO_TRAINING,
     f_fno,
+    geo_fno,
     library,
     oformer,
     pod_gp,
@@ -170,6 +171,7 @@ DATASETS.register("darcy")(
             "ono": library("ONO", depth=10, eigenfunctions=32),
             "fno": library("FNO", width=128, unified={"ref": 8}),
             "u-fno": library("U-FNO", width=32, unified={"ref": 8}),
+            "geo-fno": geo_fno(source="on a uniform grid (our settings)"),
             "f-fno": f_fno("our settings"),
             "f-fno-nsl": library(
                 "Simplified F-FNO", model="f-fno", **F_FNO_SIMPLIFIED, width=128, unified={"ref": 8}

@@ -32,6 +32,7 @@ from linearno.nn.protocol import (
     fixed_grid,
     fixed_points,
     needs_of,
+    takes_segments,
     unsupported,
 )
 from linearno.ops.ragged import offsets_of
@@ -96,6 +97,8 @@ class Bundle(BundleParts):
         stream = None if memory is None else self.streamer(memory, on_chunk)
         if segments is not None and stream is not None:
             raise UserError("packed meshes are not streamed: leave segments or memory out")
+        if segments is not None and not takes_segments(self.model):
+            raise unsupported(self.model, "packed meshes: leave segments out")
         if batch < 1:
             raise UserError(f"batch={batch}: expected one sample or more at a time")
         points, values, offsets = as_tensor(coords), as_tensor(inputs), as_tensor(segments)
@@ -126,8 +129,8 @@ class Bundle(BundleParts):
         if self.task.name != "direct":
             raise UserError(f"task={self.task.name}: a standard deviation is known for the direct task alone")
 
-        def mean_and_std(asked: Batch) -> Tensor:
-            (points, values), more = model_call(self.model, scaler, asked.to(self.device))
+        def mean_and_std(part: Batch) -> Tensor:
+            (points, values), more = model_call(self.model, scaler, part.to(self.device))
             mean, std = model.mean_and_std(points, values, **more)
             return torch.cat([scaler.outputs.decode(mean), std * scaler.outputs.std], dim=-1)
 
@@ -172,10 +175,10 @@ class Bundle(BundleParts):
     def predict_data(self, data: FieldData, *, batch: int = 1, stream: Streamer | None = None) -> Tensor:
         """Outputs for every sample of `data`; with `stream` in chunks of points."""
 
-        def in_chunks(asked: Batch) -> Tensor:
+        def in_chunks(part: Batch) -> Tensor:
             assert stream is not None
-            positions = self._positions(asked.coords)
-            return stream.forward(asked.coords, asked.inputs, time=asked.time, positions=positions)
+            positions = self._positions(part.coords)
+            return stream.forward(part.coords, part.inputs, time=part.time, positions=positions)
 
         weights = _weight_dtype(self.model)
         with nullcontext() if weights == self.dtype else _inputs_cast_to(weights, self.model):

@@ -4,10 +4,10 @@ N points, C width, h heads, d = C/h, M slices, L layers, r MLP ratio, k taps of 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 
 @dataclass(frozen=True)
@@ -70,25 +70,22 @@ def flops(s: Shape) -> int:
     return 2 * (linear_macs(s) + gather_scatter + s.mixes * slice_attention)
 
 
-def _attention_flops(
-    query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...], *_: object, **__: object
-) -> int:
-    return sdpa_flop_count(query, key, value)
-
-
-# PyTorch's counter supports the attention kernels of CUDA, but not that of the CPU.
-_CPU_ATTENTION = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops}
-
-
 def count_flops(model: nn.Module, *args: Tensor | None, **kwargs: Tensor) -> int:
     """Floating-point operations of matrix products, convolutions and attention in one forward call.
 
     Counted with `torch.utils.flop_counter` for any model; element-wise operations are not counted.
     """
+    from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count  # imports Triton, half a second
+
+    def attention_flops(query: Any, key: Any, value: Any, *_: object, **__: object) -> int:
+        return sdpa_flop_count(query, key, value)
+
+    # PyTorch's counter supports the attention kernels of CUDA, but not that of the CPU.
+    cpu_attention = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention_flops}
     training = model.training
     model.eval()
     try:
-        counter = FlopCounterMode(display=False, custom_mapping=_CPU_ATTENTION)
+        counter = FlopCounterMode(display=False, custom_mapping=cpu_attention)
         with counter, torch.no_grad():
             model(*args, **kwargs)
         return counter.get_total_flops()

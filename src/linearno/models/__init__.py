@@ -6,7 +6,12 @@ from importlib import import_module
 from linearno.models.cross_linearno import CrossLinearNO
 from linearno.models.linearno import LinearNO
 from linearno.models.plugins import import_definitions
-from linearno.models.published_weights import from_published, infer_config, read_weights
+from linearno.models.published_weights import (
+    accepted_hints,
+    from_published,
+    infer_config,
+    read_weights,
+)
 from linearno.models.registry import (
     MODELS,
     ModelEntry,
@@ -29,6 +34,7 @@ __all__ = [
     "ModelEntry",
     "PublishedFormat",
     "Transolver",
+    "accepted_hints",
     "build_model",
     "from_published",
     "import_definitions",

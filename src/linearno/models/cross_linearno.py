@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
@@ -16,21 +15,24 @@ from linearno.models import published_transformer as published
 from linearno.models.registry import PublishedFormat, model
 from linearno.nn import Linear, Mlp, SliceAttention, Transformer
 from linearno.nn.layers import add_norm, pointwise
+from linearno.nn.observations import (
+    Observed,
+    Output,
+    Points,
+    Values,
+    require_observations,
+    require_points,
+)
 from linearno.nn.transformer import Block
 from linearno.ops import State
 from linearno.ops.layers import Residual, initial_stream
 
-Observed = Float[Tensor, "B K X"]
-Values = Float[Tensor, "B K C_in"]
-Points = Float[Tensor, "B N X"]
-Output = Float[Tensor, "B N C_out"]
-
 
 class CrossBlock(Block):
-    """A block whose slices are gathered at other points than those that ask."""
+    """Block that gathers the state at the observations and scatters it to the query points."""
 
     def gather(self, stream: Residual) -> State:
-        """The published block reads the observations through the norm that its own MLP has."""
+        """Gather the observations. As in the published block, they pass the norm of its MLP."""
         return self.attention.gather(add_norm(self.norm_mlp, stream)[1])
 
 
@@ -64,9 +66,8 @@ PUBLISHED = PublishedFormat(
 class CrossLinearNO(Transformer):
     """Cross-LinearNO: a field at any points from observations at others (Hu et al., 2026, appendix E).
 
-    The defaults are those of the published code. Weights are initialised as PyTorch does: from the small ones
-    of the other models of the family (deviation 0.02) training does not get going, because the slices start
-    out alike.
+    The defaults are those of the published code. Weights have PyTorch's initialisation: with the small
+    weights of the other models of the family (deviation 0.02) all slices start alike and training stalls.
 
     Args:
         coords: number of coordinates X of a point.
@@ -96,7 +97,9 @@ class CrossLinearNO(Transformer):
         mlp_ratio: PositiveInt = 3,
     ):
         if inputs < 1:
-            raise ValueError("Cross-LinearNO completes a field from observations: it needs inputs=1 or more")
+            raise ValueError(
+                "Cross-LinearNO reconstructs a field from observations: it needs inputs=1 or more"
+            )
         super().__init__(
             coords=coords, inputs=inputs, outputs=outputs, width=width, heads=heads, mlp_ratio=mlp_ratio
         )
@@ -121,59 +124,46 @@ class CrossLinearNO(Transformer):
         self.head = Linear(width, outputs)
 
     def forward(self, coords: Observed, inputs: Values, *, points: Points | None = None) -> Output:
-        """The field at `points`, by default where it was observed."""
+        """Predict the field at `points`, by default at the observations."""
         return self.query(coords if points is None else points, self.encode(coords, inputs))
 
     def encode(self, coords: Observed, inputs: Values) -> State:
-        """What the slices know of the field from these observations: all that a query needs."""
+        """Encode the observations into a state, all that `query` needs."""
         stream = self._observe(coords, inputs)
         for block in self.blocks:
             stream, _ = self._run(block, stream)
         return self.cross.gather(stream)
 
     def query(self, points: Points, state: State) -> Output:
-        """The field at any points, each on its own."""
-        if points.shape[0] != state.value.shape[0]:
-            samples = state.value.shape[0]
-            raise UserError(f"points are {tuple(points.shape)}, but what is known is of {samples} samples")
+        """Predict the field at any points, point by point."""
+        require_points(points, self.sizes["coords"], state.value)
         return self._head(self._run(self.cross, Residual(self._place(points)), state)[0])
 
     def slice_weights(
         self, coords: Observed, inputs: Values, *, points: Points | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """φ and ψ (B, H, K, M) of each block in turn, then of the crossing: φ (B, H, N, M) at `points`."""
+        """φ and ψ (B, H, K, M) of each block, then of the cross-attention: φ (B, H, N, M) at `points`."""
         stream = self._observe(coords, inputs)
         for block in self.blocks:
             assert isinstance(block, Block)
             yield block.attention.weights(add_norm(block.norm_attention, stream)[1])
             stream, _ = block(stream)
-        asking = Residual(self._place(coords if points is None else points))
+        queries = Residual(self._place(coords if points is None else points))
         gathered = add_norm(self.cross.norm_mlp, stream)[1]
-        yield self.cross.attention.weights(add_norm(self.cross.norm_attention, asking)[1], gathered)
+        yield self.cross.attention.weights(add_norm(self.cross.norm_attention, queries)[1], gathered)
 
     def _observe(self, coords: Tensor, inputs: Tensor) -> Residual:
-        if inputs.shape[-1] != self.sizes["inputs"]:
-            raise UserError(
-                f"this model takes {self.sizes['inputs']} values an observation, got {inputs.shape[-1]}"
-            )
-        if coords.shape[:-1] != inputs.shape[:-1]:
-            raise UserError(
-                f"coords {tuple(coords.shape)} and inputs {tuple(inputs.shape)} do not fit together"
-            )
-        if not inputs.shape[-2]:
-            raise UserError("there are no observations: a field is completed from one or more")
+        require_observations(coords, inputs, self.sizes["coords"], self.sizes["inputs"])
         _require_finite("observations", "values", inputs)
         return Residual(self._place(coords), pending=pointwise(self.lift, inputs))
 
     def _place(self, points: Tensor) -> Tensor:
-        if points.shape[-1] != self.sizes["coords"]:
-            raise UserError(f"this model takes {self.sizes['coords']} coordinates, got {points.shape[-1]}")
         _require_finite("points", "coordinates", points)
         return initial_stream(pointwise(self.place, points), points)
 
 
 def _require_finite(what: str, part: str, numbers: Tensor) -> None:
-    """One bad observation would spoil every answer. A compiled or captured step cannot stop to look."""
+    """Refuse NaN and infinite numbers, except in compiled or captured steps, which cannot look."""
     if torch.compiler.is_compiling() or (numbers.is_cuda and torch.cuda.is_current_stream_capturing()):
         return
     bad = int((~numbers.isfinite()).any(dim=-1).sum())

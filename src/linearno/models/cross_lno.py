@@ -86,7 +86,7 @@ class CrossLNO(nn.Module):
     ):
         require_heads(width, heads)
         if inputs < 1:
-            raise ValueError("CrossLNO completes a field from observations: it needs inputs=1 or more")
+            raise ValueError("CrossLNO reconstructs a field from observations: it needs inputs=1 or more")
         super().__init__()
         self.sizes = (coords, inputs)
         self.trunk = ResidualMlp(coords, width, width, mlp_layers, exact_input=True)

@@ -123,7 +123,7 @@ class DeepONet(nn.Module):
         if width % 2:
             raise ValueError(f"width={width} is odd; hidden layers have half of it: take {width + 1}")
         if inputs < 1:
-            raise ValueError("DeepONet completes a field from observations: it needs inputs=1 or more")
+            raise ValueError("DeepONet reconstructs a field from observations: it needs inputs=1 or more")
         super().__init__()
         self.sizes = (coords, inputs)
         half = width // 2

@@ -15,6 +15,8 @@ from linearno.nn.spectral import FactorisedSpectralConv, modes_per_axis, require
 
 Form = Literal["original", "simplified"]
 
+HEAD_WIDTH = 128  # default of the original form
+
 
 def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
     """Arguments of an F-FNO of its authors or of the Neural-Solver-Library."""
@@ -33,7 +35,9 @@ def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
     width, features = weights["in_proj.weight_v"].shape
     hints = {"coords": features - len(modes), "append": "grid", **hints}
     found["factor"] = len(weights["spectral_layers.0.backcast_ff.layers.0.0.bias"]) // width
-    found |= {"width": width, "head_width": len(weights["out.0.bias"]), "outputs": len(weights["out.1.bias"])}
+    hidden = len(weights["out.0.bias"])
+    found["head_width"] = None if hidden == HEAD_WIDTH else hidden
+    found |= {"width": width, "outputs": len(weights["out.1.bias"])}
     return found | {"grid": hints.get("grid")} | published.infer_features(features, hints, len(modes))
 
 
@@ -125,7 +129,7 @@ class FFNO(GridOperator):
         require_resolved(modes, frame.grid, factorised=True)
         features = PointFeatures(coords, inputs, grid if latent is None else None, unified, append)
         if original:
-            hidden = head_width or 128
+            hidden = head_width or HEAD_WIDTH
             lift: nn.Module = WeightNormLinear(features.channels, width)
             head: nn.Module = nn.Sequential(
                 WeightNormLinear(width, hidden), WeightNormLinear(hidden, outputs)

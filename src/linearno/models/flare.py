@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from linearno.models.registry import PublishedFormat, model
@@ -206,9 +206,9 @@ class FLARE(FlareOperator):
         depth: PositiveInt = 8,
         heads: PositiveInt = 8,
         slices: PositiveInt = 64,
-        key_layers: PositiveInt = 3,
-        mlp_layers: PositiveInt = 3,
-        head_layers: PositiveInt = 2,
+        key_layers: NonNegativeInt = 3,
+        mlp_layers: NonNegativeInt = 3,
+        head_layers: NonNegativeInt = 2,
         time: bool = False,
     ):
         super().__init__(

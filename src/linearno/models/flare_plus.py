@@ -4,7 +4,7 @@ Axes: B batch, N points, W width, H heads, D head width, M slices.
 """
 
 import torch
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from linearno.models.flare import FlareOperator
@@ -80,8 +80,8 @@ class FLAREPlus(FlareOperator):
         depth: PositiveInt = 8,
         heads: PositiveInt = 8,
         slices: PositiveInt = 64,
-        mlp_layers: PositiveInt = 3,
-        head_layers: PositiveInt = 2,
+        mlp_layers: NonNegativeInt = 3,
+        head_layers: NonNegativeInt = 2,
         time: bool = False,
     ):
         super().__init__(

@@ -44,7 +44,7 @@ class GalerkinBlock(nn.Module):
 
 
 class HeadNorm(nn.Module):
-    """γ (x − mean) / √(var + ε) + β over the channels of each head, with γ and β of its own for each.
+    """γ (x − mean) / √(var + ε) + β over the channels of each head, with separate γ and β per head.
 
     Args:
         heads: H.
@@ -57,7 +57,9 @@ class HeadNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(heads, 1, head_width))
 
     def forward(self, x: Float[Tensor, "B H N D"]) -> Float[Tensor, "B H N D"]:
-        return nn.functional.layer_norm(x, x.shape[-1:], eps=NORM_EPS) * self.weight + self.bias
+        points_first = x.transpose(1, 2)  # as in memory: compiled gradients rely on it
+        normed = nn.functional.layer_norm(points_first, x.shape[-1:], eps=NORM_EPS)
+        return normed.transpose(1, 2) * self.weight + self.bias
 
 
 class PositionedGalerkinAttention(nn.Module):

@@ -1,6 +1,7 @@
 """Geo-FNO (Li et al., JMLR 2023): Fourier layers on body-fitted grids or deformed point clouds."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from jaxtyping import Float
@@ -52,8 +53,13 @@ def infer_structured(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) ->
 
 
 def infer_scattered(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Arguments of a Geo-FNO of its authors on scattered points; its two parts are named `fno` and `iphi`."""
+    """Arguments of a Geo-FNO of its authors on scattered points; its two parts are named `fno` and `iphi`.
+
+    It has maps both for deformations with a shape code and for those without, of which a call uses one.
+    """
     if "fno.fc0.weight" not in weights or "iphi.fc0.weight" not in weights:
+        return None
+    if hints.get("code") == 0:
         return None
     features = weights["fno.fc0.weight"].shape[1]
     coords = hints.get("coords", 2)
@@ -66,6 +72,15 @@ def infer_scattered(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
         "deformation": len(weights["iphi.fc0.bias"]),
         "code": weights["iphi.fc_code.weight"].shape[1],
     }
+
+
+def infer_without_code(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of the same, if its deformation is to see no shape code."""
+    if hints.get("code") != 0:
+        return None
+    others = {name: value for name, value in hints.items() if name != "code"}
+    found = infer_scattered(weights, others)
+    return None if found is None else found | {"code": 0}
 
 
 def convert_scattered(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -94,9 +109,12 @@ SCATTERED = PublishedFormat(
     unused=r"^iphi\.fc_no_code\.",
     convert=convert_scattered,
 )
+WITHOUT_CODE = replace(
+    SCATTERED, infer=infer_without_code, hints=("coords", "latent", "code"), unused=r"^iphi\.fc_code\."
+)
 
 
-@model("geo-fno", needs=geo_needs, published=(STRUCTURED, SCATTERED), family="spectral")
+@model("geo-fno", needs=geo_needs, published=(STRUCTURED, SCATTERED, WITHOUT_CODE), family="spectral")
 class GeoFNO(GridOperator):
     """Geometry-aware Fourier neural operator (Li et al., 2023, https://arxiv.org/abs/2207.05209).
 

@@ -13,11 +13,13 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
+from linearno.models.published_spectral import infer_features
 from linearno.models.registry import PublishedFormat, model
+from linearno.nn.config import ReferenceDistances
 from linearno.nn.embeddings import TimeEmbedding
 from linearno.nn.grid_operator import PointFeatures
 from linearno.nn.latent_attention import ExactLinear, Features, Mask, ResidualMlp, require_heads
-from linearno.nn.library_transformer import PositionLift, lift_mlp, time_need
+from linearno.nn.library_transformer import PositionLift, lift_mlp, refuse_packed, time_need
 from linearno.nn.linear_attention import LinearAttention
 from linearno.nn.observations import Observed, Points, Values, join_observations, require_points
 from linearno.nn.point_operator import Coords, Inputs, Output, PointOperator, Time
@@ -140,13 +142,11 @@ def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
     if "blocks.0.crossattn.key.weight" not in weights:
         return None
     found = infer_sizes(weights, "blocks")
-    own = {name: hints[name] for name in ("heads", "append") if name in hints}
-    features = weights["preprocess_z.linear_pre.0.weight"].shape[1]
-    known = found["coords"] * (2 if hints.get("append") == "coords" else 1)
-    if features < known:
-        raise ValueError(f"{features} features of a point are fewer than {known} coordinates")
-    time, outputs = "time_fc.0.weight" in weights, len(weights["fc2.bias"])
-    return found | own | {"inputs": features - known, "outputs": outputs, "time": time}
+    own = {"time": "time_fc.0.weight" in weights, "outputs": len(weights["fc2.bias"])}
+    own |= {name: hints[name] for name in ("heads", "grid") if name in hints}
+    features, grid = weights["preprocess_z.linear_pre.0.weight"].shape[1], hints.get("grid")
+    known = {**hints, "coords": found["coords"]}
+    return found | own | infer_features(features, known, 2 if grid is None else len(grid))
 
 
 PUBLISHED = PublishedFormat(
@@ -161,7 +161,7 @@ PUBLISHED = PublishedFormat(
         (r"^fc1\.", "head.0."),
         (r"^fc2\.", "head.2."),
     ],
-    hints=("heads", "append"),
+    hints=("heads", "append", "grid", "unified_pos"),
     convert=convert,
 )
 
@@ -196,6 +196,8 @@ class GNOT(PointOperator):
         mlp_layers: hidden layers of the residual MLPs of the original form.
         time: whether the model takes a time, as `forward(..., time=(B, 1))`.
         append: "coords" gives the coordinates to the lift twice, as the library's scripts for pipe flow do.
+        grid: (rows, columns[, layers]) of a structured mesh, points in C order; taken from the data if None.
+        unified: distances to reference points in place of the coordinates, but for the gates of the experts.
 
     >>> model = GNOT(coords=2, inputs=1, outputs=1, width=64, depth=4, heads=4)
     >>> u = model(coords, a)  # (B, N, 2), (B, N, 1) → (B, N, 1)
@@ -216,9 +218,12 @@ class GNOT(PointOperator):
         mlp_layers: PositiveInt = 3,
         time: bool = False,
         append: Literal["coords"] | None = None,
+        grid: tuple[PositiveInt, ...] | None = None,
+        unified: ReferenceDistances | None = None,
     ):
         require_heads(width, heads)
-        features = PointFeatures(coords, inputs, None, None, append)
+        features = PointFeatures(coords, inputs, grid, unified, append)
+        place = PointFeatures(coords, 0, grid, unified, None)
         library = form == "library"
         if library:
             lift: nn.Module = lift_mlp(features.channels, width)
@@ -235,7 +240,11 @@ class GNOT(PointOperator):
             head=head,
             time=TimeEmbedding(width) if time else None,
         )
-        self.trunk = lift_mlp(coords, width) if library else trunk_mlp(coords, width, mlp_layers)
+        self.grid_free_settings = features.grid_free_settings
+        self.fixed_grid = grid if self.grid_free_settings else None
+        self.place = place
+        channels = place.channels
+        self.trunk = lift_mlp(channels, width) if library else trunk_mlp(channels, width, mlp_layers)
         if library:
             self.apply(initialise)
             for part in self.modules():
@@ -251,6 +260,7 @@ class GNOT(PointOperator):
         time: Time = None,
         segments: Segments | None = None,
     ) -> Output:
+        refuse_packed(segments, self.fixed_grid, self.grid_free_settings)
         return self.apply_blocks(
             coords, inputs, time=time, segments=segments, shift=self.placeholder, positions=coords
         )
@@ -258,7 +268,8 @@ class GNOT(PointOperator):
     def _run_blocks(self, h: Tensor, *extra: Tensor | None) -> Tensor:
         mask, positions = extra
         assert positions is not None
-        x, y, library = self.trunk(positions).to(h.dtype), h, self.placeholder is not None
+        x, y = self.trunk(self.place(positions, None)).to(h.dtype), h
+        library = self.placeholder is not None
         for block in self.blocks:
             out = self._run_block(block, x, y, positions, mask)
             x, y = (x, out) if library else (out, y)
@@ -347,7 +358,7 @@ class CrossGNOT(nn.Module):
     ):
         require_heads(width, heads)
         if inputs < 1:
-            raise ValueError("CrossGNOT completes a field from observations: it needs inputs=1 or more")
+            raise ValueError("CrossGNOT reconstructs a field from observations: it needs inputs=1 or more")
         super().__init__()
         self.sizes = (coords, inputs)
         self.trunk = trunk_mlp(coords, width, mlp_layers)

@@ -24,7 +24,12 @@ def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
         return None
     width, latent = weights["in_layer.lin_l.weight"].shape
     depth = sum(name.startswith("bn.") and name.endswith(".weight") for name in weights)
-    settings = {"width": width, "depth": depth, "latent": latent, "encoder": published.infer_encoder(weights)}
+    settings = {
+        "width": width,
+        "depth": depth,
+        "latent": latent,
+        "encoder": published.infer_encoder(weights, form),
+    }
     graph = hints.get("graph", published.GRAPHS[form])
     return published.infer_sizes(weights, hints) | settings | {"form": form, "graph": graph}
 

@@ -34,7 +34,7 @@ def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
         "radii": hints.get("radii", RADII[:depth]),
         "neighbours": int(published.GRAPHS[form]["neighbours"]),
     }
-    encoder = {"encoder": published.infer_encoder(weights), "graph": graph}
+    encoder = {"encoder": published.infer_encoder(weights, form), "graph": graph}
     return published.infer_sizes(weights, hints) | settings | levels | encoder
 
 

@@ -19,12 +19,12 @@ from linearno.nn import (
     Temperature,
 )
 from linearno.nn.layers import make_stem
-from linearno.nn.transformer import point_needs, require_grid
+from linearno.nn.transformer import Placeholder, point_needs, require_grid
 from linearno.ops import Phi, Psi
 
 
 def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Arguments of a published LinearNO; two variants of it have a temperature, the one for cars misspelt."""
+    """Arguments of a published LinearNO; two variants have a temperature, misspelt in that for cars."""
     if published.published_family(weights) != "linearno":
         return None
     standard, car = (f"blocks.0.Attn.{word}_q" in weights for word in ("temperature", "tempreature"))
@@ -32,7 +32,9 @@ def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
     found = published.infer_point_arguments(
         weights, hints, scores="to_q", irregular="grid", airfrans=airfrans
     )
+    joined = (car or airfrans) and found["inputs"]  # published: all features are coordinates
     return found | {
+        **({"placeholder": "always"} if joined else {}),
         "merge_layers": 2 if "blocks.0.Attn.to_out.2.weight" in weights else 1,
         "temperature": (0.01, 1.0) if standard else (0.1, 2.0) if car else None,
     }
@@ -74,6 +76,8 @@ class LinearNO(PointTransformer):
         mix: "attention" among the slices is the ablation of the simplification step.
         phi: dimension of the softmax of φ: slices "M" or points "N" (ablation).
         psi: normalisation of ψ: over points "N", over slices "M", "sum", or "phi" (ablations).
+        placeholder: when a learned vector joins the lifted features: "without-inputs", or "always" as for
+            AirfRANS and ShapeNet-Car, where the published code takes the inputs for coordinates.
 
     >>> model = LinearNO(coords=2, inputs=1, outputs=1, width=64, depth=4, heads=4, slices=32)
     >>> u = model(coords, a)  # (B, N, 2), (B, N, 1) → (B, N, 1)
@@ -100,6 +104,7 @@ class LinearNO(PointTransformer):
         mix: Literal["identity", "attention"] = "identity",
         phi: Phi = "M",
         psi: Psi = "N",
+        placeholder: Placeholder = "without-inputs",
     ):
         if psi == "phi" and not tied:
             raise ValueError("psi='phi' is the softmax over N of φ: it needs tied=True")
@@ -134,5 +139,6 @@ class LinearNO(PointTransformer):
             time=time,
             unified=unified,
             attention=attention,
+            placeholder=placeholder,
             init_conv=nn.init.kaiming_normal_,
         )

@@ -18,11 +18,12 @@ from linearno.core.errors import UserError
 from linearno.models.registry import PublishedFormat, model
 from linearno.nn.embeddings import TimeEmbedding
 from linearno.nn.latent_attention import (
+    NORMS,
     ExactLinear,
     Features,
     Mask,
     MultiHeadSelfAttention,
-    RmsNorm,
+    NormKind,
     gather_points,
     merge_heads,
     require_heads,
@@ -116,9 +117,9 @@ class ConvFeedForward(nn.Module):
 class PreNorm(nn.Module):
     """x + layer(norm x)."""
 
-    def __init__(self, width: int, layer: nn.Module):
+    def __init__(self, width: int, layer: nn.Module, norm: NormKind = "rms"):
         super().__init__()
-        self.norm = RmsNorm(width)
+        self.norm = NORMS[norm](width)
         self.layer = layer
 
     def forward(self, x: Float[Tensor, "B R W"]) -> Float[Tensor, "B R W"]:
@@ -144,15 +145,14 @@ BIASES = {
 class Gather(nn.Module):
     """Z = O softmax_N(norm(P) norm(K h)ᵀ/√D + log m) V h with learned queries P: N points → M slices."""
 
-    def __init__(self, width: int, heads: int, slices: int, bias: Biases):
+    def __init__(self, width: int, heads: int, slices: int, bias: Biases, norm: NormKind):
         super().__init__()
         self.heads = heads
         self.latents = nn.Parameter(torch.empty(heads, slices, width // heads))
         self.key = nn.Linear(width, width, bias=bias.key)
         self.value = nn.Linear(width, width, bias=bias.key)
         self.out = nn.Linear(width, width, bias=bias.output)
-        self.norm_query = RmsNorm(width // heads)
-        self.norm_key = RmsNorm(width // heads)
+        self.norm_query, self.norm_key = NORMS[norm](width // heads), NORMS[norm](width // heads)
 
     def forward(self, h: Features, mask: Mask | None, log_mass: Float[Tensor, "B N"] | None) -> Slices:
         key, value = (split_heads(part(h), self.heads) for part in (self.key, self.value))
@@ -164,15 +164,14 @@ class Gather(nn.Module):
 class Scatter(nn.Module):
     """O softmax_M(norm(Q h) norm(K z)ᵀ/√D) V z: M slices → N points."""
 
-    def __init__(self, width: int, heads: int, bias: Biases):
+    def __init__(self, width: int, heads: int, bias: Biases, norm: NormKind):
         super().__init__()
         self.heads = heads
         self.query = nn.Linear(width, width, bias=bias.query)
         self.key = nn.Linear(width, width, bias=bias.key)
         self.value = nn.Linear(width, width, bias=bias.key)
         self.out = nn.Linear(width, width, bias=bias.output)
-        self.norm_query = RmsNorm(width // heads)
-        self.norm_key = RmsNorm(width // heads)
+        self.norm_query, self.norm_key = NORMS[norm](width // heads), NORMS[norm](width // heads)
 
     def forward(self, h: Features, z: Slices) -> Features:
         query = split_heads(self.query(h), self.heads)
@@ -192,6 +191,7 @@ class LrsaBlock(nn.Module):
         gated: whether MLPs are gated.
         mix_channels: whether an MLP acts on the gathered slices.
         mix_slices: whether self-attention and a second MLP act on them.
+        norm: RMS norms or layer norms without a bias.
         grid: of the convolution before the MLP of the points; None: no convolution.
     """
 
@@ -206,24 +206,25 @@ class LrsaBlock(nn.Module):
         gated: bool = False,
         mix_channels: bool = True,
         mix_slices: bool = True,
+        norm: NormKind = "rms",
         grid: tuple[int, ...] | None = None,
     ):
         super().__init__()
         own = BIASES[bias]
 
         def mlp() -> PreNorm:
-            return PreNorm(width, FeedForward(width, hidden, bias=own.output, gated=gated))
+            return PreNorm(width, FeedForward(width, hidden, bias=own.output, gated=gated), norm)
 
-        self.norm_points = RmsNorm(width)
-        self.gather = Gather(width, heads, slices, own)
+        self.norm_points = NORMS[norm](width)
+        self.gather = Gather(width, heads, slices, own, norm)
         attention = MultiHeadSelfAttention(
-            width, heads, query_bias=own.query, key_bias=own.key, output_bias=own.output, normalise=True
+            width, heads, query_bias=own.query, key_bias=own.key, output_bias=own.output, normalise=norm
         )
         mix: list[nn.Module] = [mlp()] if mix_channels else []
-        self.mix = nn.Sequential(*mix, *([PreNorm(width, attention), mlp()] if mix_slices else []))
-        self.norm_slices = RmsNorm(width)
-        self.scatter = Scatter(width, heads, own)
-        self.mlp = mlp() if grid is None else PreNorm(width, ConvFeedForward(width, hidden, grid))
+        self.mix = nn.Sequential(*mix, *([PreNorm(width, attention, norm), mlp()] if mix_slices else []))
+        self.norm_slices = NORMS[norm](width)
+        self.scatter = Scatter(width, heads, own, norm)
+        self.mlp = mlp() if grid is None else PreNorm(width, ConvFeedForward(width, hidden, grid), norm)
 
     def forward(
         self, h: Features, mask: Mask | None = None, log_mass: Float[Tensor, "B N"] | None = None
@@ -265,7 +266,7 @@ def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
         "mix_channels": "blocks.0.attn.channel_norm_1.weight" in weights,
         "mix_slices": "blocks.0.attn.sm_norm.weight" in weights,
         "fourier": Fourier(count=len(frequencies), low=low, high=high, raw=False),
-    }
+    } | {name: hints[name] for name in ("norm",) if name in hints}
 
 
 def convert(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -308,7 +309,7 @@ PUBLISHED = PublishedFormat(
         (r"\.up_proj\.", ".gate."),
         (r"\.down_proj\.", ".outer."),
     ],
-    hints=("coords",),
+    hints=("coords", "norm"),
     convert=convert,
 )
 
@@ -325,9 +326,9 @@ class LRSA(PointOperator):
         h'  = h + O' softmax_M(n(Q' ĥ) n(K' ẑ)ᵀ/√D) V' ẑ            ẑ = norm Z
         h'' = h' + mlp(norm h')                                    or convolution and MLP: `point_mlp`
 
-    Norms are RMS norms, n those of queries and keys over each head. The lift is one linear map of Fourier
-    features of the coordinates and the inputs, the head one linear map. The cost is O(N · (slices + width) ·
-    width). Without both mixes what is left is LinearNO with normalised queries and keys.
+    Norms are RMS norms (or layer norms), n those of queries and keys over each head. The lift is one linear
+    map of Fourier features of the coordinates and the inputs, the head one linear map. The cost is O(N ·
+    (slices + width) · width). Without both mixes what is left is LinearNO with normalised queries and keys.
 
     Args:
         coords: number of coordinates X of a point.
@@ -344,6 +345,7 @@ class LRSA(PointOperator):
         point_mlp: "conv" puts a 3×3 convolution on the `grid` before the MLP of the points.
         mix_channels: whether an MLP acts on the gathered slices.
         mix_slices: whether self-attention and a second MLP act on the slices.
+        norm: "rms", or "layer" for layer norms without a bias.
         fourier: frequencies of the sines and cosines of the coordinates; None: the coordinates alone.
         mass: whether the model takes quadrature weights of the points, as `forward(..., mass=(B, N, 1))`; the
             result then does not depend on where points are dense.
@@ -370,6 +372,7 @@ class LRSA(PointOperator):
         point_mlp: Literal["linear", "conv"] = "linear",
         mix_channels: bool = True,
         mix_slices: bool = True,
+        norm: NormKind = "rms",
         fourier: Fourier | None = Fourier(),  # noqa: B008 - frozen
         mass: bool = False,
         grid: tuple[PositiveInt, ...] | None = None,
@@ -391,6 +394,7 @@ class LRSA(PointOperator):
                 gated=gated,
                 mix_channels=mix_channels,
                 mix_slices=mix_slices,
+                norm=norm,
                 grid=self_grid,
             )
 

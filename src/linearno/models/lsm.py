@@ -39,7 +39,7 @@ def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
     if "fftproject_in.weights1" in weights:
         found["modes"] = published.modes_of(weights, "fftproject_in")
     axes = weights["outc.conv.weight"].dim() - 2
-    return found | published.infer_library_arguments(weights, hints, axes)
+    return found | published.infer_library_arguments(weights, hints, axes, head=2)
 
 
 PUBLISHED = PublishedFormat(

@@ -19,7 +19,11 @@ def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
         return None
     latent, *hidden, _ = published.widths_of(weights, "nn")
     settings = {"width": hidden[0], "depth": len(hidden), "latent": latent}
-    return published.infer_sizes(weights, hints) | settings | {"encoder": published.infer_encoder(weights)}
+    return (
+        published.infer_sizes(weights, hints)
+        | settings
+        | {"encoder": published.widths_of(weights, "encoder")[1:-1]}
+    )
 
 
 PUBLISHED = PublishedFormat(

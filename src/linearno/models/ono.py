@@ -14,12 +14,19 @@ from torch.nn.functional import pad, softplus
 
 from linearno.models import published_transformer as published
 from linearno.models.registry import PublishedFormat, model
+from linearno.nn.config import ReferenceDistances
 from linearno.nn.embeddings import TimeEmbedding
 from linearno.nn.grid_operator import PointFeatures
 from linearno.nn.latent_attention import ExactLinear, Features, Mask, require_heads
-from linearno.nn.library_transformer import PositionLift, feed_forward, lift_mlp, time_need
+from linearno.nn.library_transformer import (
+    PositionLift,
+    feed_forward,
+    lift_mlp,
+    refuse_packed,
+    time_need,
+)
 from linearno.nn.linear_attention import LinearAttention
-from linearno.nn.nystrom_attention import NystromAttention
+from linearno.nn.nystrom_attention import LandmarkScale, NystromAttention
 from linearno.nn.point_operator import Coords, Inputs, Output, PointOperator, Time
 from linearno.nn.transformer import initialise
 from linearno.nn.whitening import Matrix, Whitening, inverse_factor
@@ -89,11 +96,12 @@ def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
     """Arguments of the library's ONO; shapes determine all but the heads and the form of linear attention."""
     if "blocks.0.mu" not in weights or "preprocess_x.linear_pre.0.weight" not in weights:
         return None
-    found = published.infer_library_arguments(weights, hints, lift="preprocess_x")
-    found.pop("grid")
+    found = published.infer_library_arguments(weights, hints, lift="preprocess_z")
     found["eigenfunctions"] = len(weights["blocks.0.mu"])
     if "blocks.0.Attn.res_conv.weight" in weights:
-        return found | {"attention": "nystrom", "heads": len(weights["blocks.0.Attn.res_conv.weight"])}
+        heads = len(weights["blocks.0.Attn.res_conv.weight"])
+        scale = hints.get("landmark_scale", "batch")
+        return found | {"attention": "nystrom", "heads": heads, "landmark_scale": scale}
     return found | {"attention": "efficient" if "blocks.0.Attn.to_q.weight" in weights else "galerkin"}
 
 
@@ -137,7 +145,7 @@ PUBLISHED = PublishedFormat(
         (r"\.Attn\.(?:to_out\.0|to_out|proj)\.", ".attention.merge."),
         (r"\.Attn\.", ".attention."),
     ],
-    hints=("heads", "coords", "append"),
+    hints=(*published.LIBRARY_HINTS, "landmark_scale"),
     convert=convert,
 )
 
@@ -172,9 +180,14 @@ class ONO(PointOperator):
             or a form of `LinearAttention`: "efficient", as the published results on Navier–Stokes, "galerkin"
             or "normalised".
         landmarks: of Nyström attention.
+        landmark_scale: the pseudoinverse of Nyström attention starts from the largest sum of each "sample",
+            or of the "batch" as published, so that a prediction depends on the others of its batch;
+            `from_published` reads weights so unless it is given "sample".
         form: "library", or "original" with one lift for both streams.
         time: whether the model takes a time, as `forward(..., time=(B, 1))`.
         append: "coords" gives the coordinates to the lifts twice, as the library's scripts for pipe flow do.
+        grid: (rows, columns[, layers]) of a structured mesh, points in C order; taken from the data if None.
+        unified: distances to reference points in place of the coordinates.
 
     >>> model = ONO(coords=2, inputs=1, outputs=1, width=64, depth=4, heads=4)
     >>> u = model(coords, a)  # (B, N, 2), (B, N, 1) → (B, N, 1)
@@ -193,18 +206,21 @@ class ONO(PointOperator):
         eigenfunctions: PositiveInt = 16,
         attention: Literal["nystrom", "efficient", "galerkin", "normalised"] = "nystrom",
         landmarks: PositiveInt = 256,
+        landmark_scale: LandmarkScale = "sample",
         form: Literal["library", "original"] = "library",
         time: bool = False,
         append: Literal["coords"] | None = None,
+        grid: tuple[PositiveInt, ...] | None = None,
+        unified: ReferenceDistances | None = None,
     ):
         require_heads(width, heads)
-        features = PointFeatures(coords, inputs, None, None, append)
+        features = PointFeatures(coords, inputs, grid, unified, append)
         channels = features.channels
 
         def block(out: nn.Module) -> OnoBlock:
             mixing: nn.Module
             if attention == "nystrom":
-                mixing = NystromAttention(width, heads, landmarks)
+                mixing = NystromAttention(width, heads, landmarks, landmark_scale)
             else:
                 mixing = LinearAttention(width, heads, attention, bias=attention != "efficient")
             return OnoBlock(width, mixing, mlp_ratio, eigenfunctions, out)
@@ -218,6 +234,8 @@ class ONO(PointOperator):
             head=nn.Identity(),
             time=SolutionTime(width) if time else None,
         )
+        self.grid_free_settings = features.grid_free_settings
+        self.fixed_grid = grid if self.grid_free_settings else None
         self.apply(initialise)
         self.placeholder = nn.Parameter(torch.rand(width) / width)
 
@@ -234,6 +252,7 @@ class ONO(PointOperator):
         time: Time = None,
         segments: Segments | None = None,
     ) -> Output:
+        refuse_packed(segments, self.fixed_grid, self.grid_free_settings)
         shift = pad(self.placeholder, (len(self.placeholder), 0))
         return self.apply_blocks(coords, inputs, time=time, segments=segments, shift=shift)
 

@@ -49,7 +49,9 @@ def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
     if form is None:
         return None
     settings = {"width": len(weights["fcfinal.bias"]), "form": form}
-    return published.infer_sizes(weights, hints) | settings | {"encoder": published.infer_encoder(weights)}
+    return (
+        published.infer_sizes(weights, hints) | settings | {"encoder": published.infer_encoder(weights, form)}
+    )
 
 
 PUBLISHED = PublishedFormat(

@@ -52,9 +52,10 @@ def infer_sizes(weights: Weights, hints: Mapping[str, Any]) -> dict[str, Any]:
     return {"coords": coords, "inputs": features - coords, "outputs": outputs}
 
 
-def infer_encoder(weights: Weights) -> tuple[int, ...]:
-    """Channels of the hidden layers of the encoder."""
-    return widths_of(weights, "encoder")[1:-1]
+def infer_encoder(weights: Weights, form: Form) -> tuple[int, ...] | None:
+    """Channels of the hidden layers of the encoder; None if they are the published ones."""
+    _, *hidden, width = widths_of(weights, "encoder")
+    return None if tuple(hidden) == hidden_layers(None, form, width) else tuple(hidden)
 
 
 def hidden_layers(encoder: tuple[int, ...] | None, form: Form, width: int) -> tuple[int, ...]:

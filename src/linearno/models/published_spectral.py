@@ -59,12 +59,22 @@ def numbered(weights: Weights, pattern: str) -> list[int]:
     return sorted({int(found[1]) for name in weights if (found := re.match(pattern, name))})
 
 
-def infer_library_arguments(weights: Weights, hints: Mapping[str, Any], axes: int) -> dict[str, Any]:
-    """Arguments that all models of the Neural-Solver-Library share."""
+def infer_library_arguments(
+    weights: Weights, hints: Mapping[str, Any], axes: int, *, head: int = 1
+) -> dict[str, Any]:
+    """Arguments that all models of the Neural-Solver-Library share.
+
+    Args:
+        weights: the published state dict.
+        hints: see `HINTS`.
+        axes: grid axes.
+        head: default hidden width of the head, in multiples of the width.
+    """
+    width, hidden = len(weights["preprocess.linear_post.bias"]), len(weights["fc1.bias"])
     found = {
-        "width": len(weights["preprocess.linear_post.bias"]),
+        "width": width,
         "outputs": len(weights["fc2.bias"]),
-        "head_width": len(weights["fc1.bias"]),
+        "head_width": None if hidden == head * width else hidden,
         "time": "time_fc.0.weight" in weights,
         "grid": hints.get("grid"),
     }
@@ -75,7 +85,7 @@ def infer_library_arguments(weights: Weights, hints: Mapping[str, Any], axes: in
 
 
 def infer_features(features: int, hints: Mapping[str, Any], axes: int) -> dict[str, Any]:
-    """Coordinates and inputs among the features of a point, and what stands for or beside the coordinates."""
+    """Coordinates and inputs of a point, and the features that replace or extend the coordinates."""
     found: dict[str, Any] = {name: hints[name] for name in ("append",) if name in hints}
     ref = hints.get("unified_pos")
     if ref:

@@ -50,6 +50,14 @@ def infer_config(weights: Mapping[str, Tensor], *, model: str | None = None, **h
     return {"name": entry.name} | arguments
 
 
+def accepted_hints(
+    weights: Mapping[str, Tensor], *, model: str | None = None, **hints: Any
+) -> dict[str, Any]:
+    """Those of the hints that the format of the weights takes."""
+    _, format, _ = _recognise(weights, model, hints)
+    return {name: value for name, value in hints.items() if name in format.hints}
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The state dict that `torch.save` wrote. Only tensors are unpickled: nothing in the file runs."""
     require(path, how="give the file that torch.save wrote the state dict to")

@@ -17,7 +17,7 @@ from linearno.nn import (
     Temperature,
 )
 from linearno.nn.layers import make_stem
-from linearno.nn.transformer import point_needs, require_grid
+from linearno.nn.transformer import Placeholder, point_needs, require_grid
 
 TEMPERATURE_BOUNDS = (0.1, 5.0)  # on structured meshes only
 SUM_NORM_EPS = 1e-5  # added to the denominator of the sum-norm
@@ -28,9 +28,10 @@ def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
     if published.published_family(weights) != "transolver":
         return None
     airfrans = any(".mlp_new." in name for name in weights)
-    return published.infer_point_arguments(
+    found = published.infer_point_arguments(
         weights, hints, scores="in_project_slice", irregular="coords", airfrans=airfrans
     )
+    return found | {name: hints[name] for name in ("placeholder",) if name in hints}
 
 
 PUBLISHED = PublishedFormat(
@@ -43,7 +44,7 @@ PUBLISHED = PublishedFormat(
         (r"\.to_k\.", ".mix.key."),
         (r"\.to_v\.", ".mix.value."),
     ],
-    hints=published.HINTS,
+    hints=(*published.HINTS, "placeholder"),
     unused=r"\.mlp_new\.",
     convert=published.convert,
 )
@@ -70,6 +71,8 @@ class Transolver(PointTransformer):
         time: whether the model takes a time, as `forward(..., time=(B, 1))`.
         unified: distances to reference points in place of (or in addition to) the coordinates.
         mix: "identity" leaves out the attention among the slices (ablation).
+        placeholder: when a learned vector joins the lifted features: "always" or "without-inputs"; None: as
+            published, always with `stem="linear"`. The Neural-Solver-Library has it always.
 
     >>> model = Transolver(coords=2, inputs=1, outputs=1, width=64, depth=4, heads=4, slices=32)
     >>> u = model(coords, a)  # (B, N, 2), (B, N, 1) → (B, N, 1)
@@ -91,6 +94,7 @@ class Transolver(PointTransformer):
         time: bool = False,
         unified: ReferenceDistances | None = None,
         mix: Literal["attention", "identity"] = "attention",
+        placeholder: Placeholder | None = None,
     ):
         head_width = width // heads
 
@@ -120,5 +124,5 @@ class Transolver(PointTransformer):
             time=time,
             unified=unified,
             attention=attention,
-            always_placeholder=stem == "linear",
+            placeholder=placeholder or ("always" if stem == "linear" else "without-inputs"),
         )

@@ -116,6 +116,7 @@ def infer_published(weights: Mapping[str, Tensor], hints: Mapping[str, Any]) -> 
         "outputs": max(len(weights[name]) for name in weights if name.endswith(".mlp2.bias")),
         "time": "time_fc.0.weight" in weights,
         "condition": weights["embedding.weight"].shape[1] if "embedding.weight" in weights else 0,
+        "noise": hints.get("noise", "always"),
     }
 
 
@@ -139,7 +140,7 @@ PUBLISHED = PublishedFormat(
         (r"\.proj_temperature\.", ".temperature."),
         (r"\.in_project_slice\.", ".slices."),
     ],
-    hints=("coords",),
+    hints=("coords", "noise"),
     convert=convert,
 )
 
@@ -151,7 +152,8 @@ class TransolverPlus(PointOperator):
     Paper: https://arxiv.org/abs/2502.02414. Equations: `AdaptiveSliceAttention`. Each block is pre-norm
     attention and a pre-norm MLP on a residual stream; the lift is a two-layer MLP and the head a norm and a
     linear map. The cost is O(N · slices · width). The published code draws noise also when it predicts, so
-    that its predictions are random: `noise="always"`.
+    that its predictions are random: `noise="always"`, as which published weights are read unless
+    `from_published` is given another `noise`.
 
     Args:
         coords: number of coordinates X of a point.

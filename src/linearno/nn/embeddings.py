@@ -1,4 +1,4 @@
-"""What a network is told of place and time. Axes: B batch, N points, X coordinates, R references, W width."""
+"""Embeddings of positions and time. Axes: B batch, N points, X coordinates, R references, W width."""
 
 import math
 from typing import Literal
@@ -9,7 +9,12 @@ from torch import Tensor, nn
 
 
 class UnifiedPosition(nn.Module):
-    """Distances from each point to a regular grid of `ref` reference points an axis, in `box`."""
+    """Distances from each point to a regular grid of reference points.
+
+    Args:
+        ref: reference points per axis; R is their total number.
+        box: bounds of the grid, one pair per axis.
+    """
 
     references: Tensor
 
@@ -36,20 +41,21 @@ def unit_grid(grid: tuple[int, ...]) -> Float[Tensor, "N X"]:
 
 
 class TimeEmbedding(nn.Module):
-    """E(t) = [cos tω, sin tω] with ω_j = 10000^(−2j/W), through a small network."""
+    """E(t) = [cos tω, sin tω] with ω_j = 10000^(−2j/W), and a zero if W is odd, through a small network."""
 
     frequencies: Tensor
 
     def __init__(self, width: int):
         super().__init__()
-        half = width // 2
+        self.width, half = width, width // 2
         frequencies = torch.exp(-math.log(10000) * torch.arange(half) / half)
         self.register_buffer("frequencies", frequencies, persistent=False)
         self.network = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
 
     def forward(self, time: Float[Tensor, "B 1"]) -> Float[Tensor, "B 1 W"]:
         angles = time.unsqueeze(-1) * self.frequencies
-        return self.network(torch.cat([angles.cos(), angles.sin()], dim=-1))
+        waves = torch.cat([angles.cos(), angles.sin()], dim=-1)
+        return self.network(nn.functional.pad(waves, (0, self.width % 2)))
 
 
 class FourierFeatures(nn.Module):

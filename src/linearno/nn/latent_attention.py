@@ -91,6 +91,20 @@ class RmsNorm(nn.RMSNorm):
         return super().forward(x.to(self.weight.dtype))
 
 
+class PlainLayerNorm(nn.LayerNorm):
+    """(x − mean x) / √(var x + ε) · γ over the last axis, in the precision of γ, also under autocast."""
+
+    def __init__(self, width: int):
+        super().__init__(width, bias=False)
+
+    def forward(self, x: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows W"]:
+        return super().forward(x.to(self.weight.dtype))
+
+
+NormKind = Literal["rms", "layer"]
+NORMS: dict[NormKind, type[RmsNorm | PlainLayerNorm]] = {"rms": RmsNorm, "layer": PlainLayerNorm}
+
+
 def gather_by_scores(
     scores: nn.Linear, x: Features, value: Float[Tensor, "B N V"], mask: Mask | None = None
 ) -> Float[Tensor, "B M V"]:
@@ -119,7 +133,7 @@ class MultiHeadSelfAttention(nn.Module):
         query_bias: whether q has a bias.
         key_bias: whether k and v have one.
         output_bias: whether the output map has one.
-        normalise: RMS norms of queries and keys over each head, with a scale per channel.
+        normalise: norms of queries and keys over each head, with a scale per channel; None: no norms.
     """
 
     def __init__(
@@ -130,7 +144,7 @@ class MultiHeadSelfAttention(nn.Module):
         query_bias: bool = True,
         key_bias: bool = True,
         output_bias: bool = True,
-        normalise: bool = False,
+        normalise: NormKind | None = None,
     ):
         super().__init__()
         self.heads = heads
@@ -138,8 +152,8 @@ class MultiHeadSelfAttention(nn.Module):
         self.key = nn.Linear(width, width, bias=key_bias)
         self.value = nn.Linear(width, width, bias=key_bias)
         self.out = nn.Linear(width, width, bias=output_bias)
-        self.norm_query = RmsNorm(width // heads) if normalise else nn.Identity()
-        self.norm_key = RmsNorm(width // heads) if normalise else nn.Identity()
+        norm = nn.Identity if normalise is None else NORMS[normalise]
+        self.norm_query, self.norm_key = norm(width // heads), norm(width // heads)
 
     def forward(self, z: Float[Tensor, "B M W"]) -> Float[Tensor, "B M W"]:
         query, key, value = (split_heads(part(z), self.heads) for part in (self.query, self.key, self.value))

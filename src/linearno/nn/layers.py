@@ -14,15 +14,15 @@ from linearno.ops.layers import Residual
 
 
 class Branch(nn.Sequential, ABC):
-    """Layers that end in a linear map, and join a residual stream."""
+    """Layers that end in a linear map and are added to a residual stream."""
 
     @abstractmethod
     def with_bias(self, x: Float[Tensor, "*rows I"], bias: Tensor | None) -> Float[Tensor, "*rows O"]:
-        """The layers with this as the last bias."""
+        """Output of the layers with `bias` in place of the last bias."""
 
     @abstractmethod
     def deferred(self, x: Float[Tensor, "*rows I"]) -> ops.PendingBranch:
-        """The layers without the last bias, to be applied by whoever adds them."""
+        """Deferred output (inputs and weights), without the last bias: the next fused norm computes it."""
 
     @property
     def last(self) -> nn.Linear:
@@ -31,8 +31,8 @@ class Branch(nn.Sequential, ABC):
         return last
 
     def add_to(self, stream: Residual, x: Float[Tensor, "*rows I"]) -> Residual:
-        """The stream with these layers of x left open, for the next norm to add: the last bias by itself
-        where a kernel can."""
+        """The stream with the output of these layers as its pending term, which the next norm adds; the last
+        bias is deferred too if a kernel supports it."""
         bias = self.last.bias
         if ops.norm_adds_bias(x, bias):
             return stream._replace(pending=self.deferred(x), offset=bias)
@@ -40,7 +40,14 @@ class Branch(nn.Sequential, ABC):
 
 
 class Mlp(Branch):
-    """Linear, GELU, Linear; with `exact` the first product is not taken in autocast's type."""
+    """Linear, GELU, Linear.
+
+    Args:
+        inputs: input width I.
+        hidden: hidden width.
+        outputs: output width O.
+        exact: compute the first product in the dtype of its inputs instead of that of autocast.
+    """
 
     def __init__(self, inputs: int, hidden: int, outputs: int, *, exact: bool = False):
         super().__init__(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
@@ -49,7 +56,7 @@ class Mlp(Branch):
     def forward(
         self, x: Float[Tensor, "*rows I"], shift: Float[Tensor, "O"] | None = None
     ) -> Float[Tensor, "*rows O"]:
-        """`shift` joins the last bias: a sum of O numbers instead of one at every row."""
+        """Output; `shift` is added to the last bias, which costs O additions instead of O per row."""
         return self.with_bias(x, self.last.bias if shift is None else self.last.bias + shift)
 
     def with_bias(self, x: Float[Tensor, "*rows I"], bias: Tensor | None) -> Float[Tensor, "*rows O"]:
@@ -72,12 +79,17 @@ class Linear(nn.Linear):
     def with_passthrough(
         self, x: Float[Tensor, "*rows I"]
     ) -> tuple[Float[Tensor, "*rows O"], Float[Tensor, "*rows I"]]:
-        """The map of x, and x for the layer that reads it next."""
+        """Output and x, so that the gradients of both are added in one kernel."""
         return ops.linear_with_passthrough(x, self.weight, self.bias)
 
 
 class OneLinear(Branch):
-    """A linear map by itself."""
+    """A single linear map as a branch.
+
+    Args:
+        inputs: input width I.
+        outputs: output width O.
+    """
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(Linear(inputs, outputs))
@@ -90,28 +102,28 @@ class OneLinear(Branch):
 
 
 def add_norm(norm: nn.LayerNorm, stream: Residual) -> tuple[Residual, Tensor]:
-    """The stream with what was left open added, and its layer norm."""
+    """The stream with its pending terms added, and its layer norm."""
     return ops.add_norm(stream, norm.weight, norm.bias, norm.eps)
 
 
 def add_into(y: Tensor, h: Tensor) -> Tensor:
-    """y + h in the type of h, in the memory of y where it fits. For what needs no gradient."""
+    """y + h in the dtype of h, in place in y if the dtypes agree; not differentiable."""
     return y.add_(h) if y.dtype == h.dtype else h + y
 
 
-BLOCK = {"cpu": 2**18, "cuda": 2**28}  # numbers of a block: what fits a core's cache, or a GPU's memory
+BLOCK_ELEMENTS = {"cpu": 2**18, "cuda": 2**28}  # fits the cache of a core, or the memory of a GPU
 
 
 def pointwise(
     function: Callable[..., Tensor], *tensors: Float[Tensor, "B N ..."], in_place: bool = False
 ) -> Float[Tensor, "B N ..."]:
-    """`function(*tensors)`, where each point of the result depends on the same point of the tensors alone.
+    """`function(*tensors)`, for a function that acts on each point separately.
 
-    Without gradients it works a block of points at a time: what lies between never leaves the cache, and
-    takes no memory that grows with the mesh. With `in_place` the result then takes the place of the first.
+    Without gradients the points are processed in blocks, so that intermediate results stay in the cache and
+    need no memory that grows with the mesh. With `in_place` the result then overwrites the first tensor.
     """
     first = tensors[0]
-    step = max(64, BLOCK.get(first.device.type, 2**18) // max(1, first[:, :1].numel()))
+    step = max(64, BLOCK_ELEMENTS.get(first.device.type, 2**18) // max(1, first[:, :1].numel()))
     if torch.is_grad_enabled() or first.shape[1] <= step:
         return function(*tensors)
     parts = zip(*(tensor.split(step, dim=1) for tensor in tensors), strict=True)
@@ -127,14 +139,18 @@ def pointwise(
 
 
 def make_stem(width: int, grid: tuple[int, ...] | None) -> nn.Module:
-    """What turns features into the attention's own: pointwise, or a convolution where a grid is given."""
+    """Input projection of the attention: pointwise, or a convolution if a grid is given."""
     return Linear(width, width) if grid is None else GridConv(width, grid)
 
 
 class GridConv(nn.Module):
     """A 3×3 (or 3×3×3) convolution over points that are the C-order flattening of a grid.
 
-    Channels stay last in memory from end to end, so nothing is copied on the way in or out.
+    Channels stay last in memory, so nothing is copied before or after the convolution.
+
+    Args:
+        width: channels W in and out.
+        grid: points per axis; N is their product.
     """
 
     def __init__(self, width: int, grid: tuple[int, ...]):
@@ -149,7 +165,7 @@ class GridConv(nn.Module):
         if h.shape[-2] != prod(self.grid):
             raise UserError(
                 f"this model was built for the grid {self.grid} = {prod(self.grid)} points, got "
-                f"{h.shape[-2]}; a model with a convolutional stem answers on its own grid only"
+                f"{h.shape[-2]}; a model with a convolutional stem predicts on this grid only"
             )
         assert self.conv.bias is not None
         return ops.grid_conv(h, self.conv.weight, self.conv.bias, self.grid)

@@ -112,6 +112,11 @@ class LibraryTransformer(PointOperator):
 
     def require_packable(self, segments: Segments | None) -> None:
         """An error for packed meshes if the model is bound to one grid."""
-        if segments is not None and self.fixed_grid is not None:
-            free = f"; build it with {self.grid_free_settings}" if self.grid_free_settings else ""
-            raise UserError(f"a model tied to a grid takes no packed meshes{free}")
+        refuse_packed(segments, self.fixed_grid, self.grid_free_settings)
+
+
+def refuse_packed(segments: Segments | None, fixed_grid: Grid | None, grid_free_settings: str) -> None:
+    """An error for packed meshes where a model is bound to one grid."""
+    if segments is not None and fixed_grid is not None:
+        free = f"; build it with {grid_free_settings}" if grid_free_settings else ""
+        raise UserError(f"a model tied to a grid takes no packed meshes{free}")

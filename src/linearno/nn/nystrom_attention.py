@@ -3,6 +3,8 @@
 Axes: B batch, N points, M landmarks, W width, H heads, D head width (W = H·D, head-major).
 """
 
+from typing import Literal
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -15,6 +17,8 @@ Landmarks = Float[Tensor, "B H M D"]
 
 INVERSE_ITERATIONS = 6
 CONVOLVED_POINTS = 33
+
+LandmarkScale = Literal["sample", "batch"]
 
 
 class NystromAttention(nn.Module):
@@ -32,12 +36,13 @@ class NystromAttention(nn.Module):
         width: W, a multiple of `heads`.
         heads: H.
         landmarks: M.
+        scale: of the first iterate of the pseudoinverse: that of each "sample", or of the "batch".
     """
 
-    def __init__(self, width: int, heads: int, landmarks: int):
+    def __init__(self, width: int, heads: int, landmarks: int, scale: LandmarkScale = "sample"):
         super().__init__()
         require_heads(width, heads)
-        self.heads, self.landmarks = heads, landmarks
+        self.heads, self.landmarks, self.scale = heads, landmarks, scale
         self.query_key_value = nn.Linear(width, 3 * width, bias=False)
         half = CONVOLVED_POINTS // 2
         self.convolution = nn.Conv2d(
@@ -59,7 +64,7 @@ class NystromAttention(nn.Module):
         with torch.autocast(h.device.type, enabled=False):
             full = torch.promote_types(query.dtype, torch.float32)
             logits = query_marks.to(full) @ key_marks.to(full).mT * query.shape[-1] ** -0.5
-            between = approximate_inverse(logits.softmax(dim=-1)) @ gathered.to(full)
+            between = approximate_inverse(logits.softmax(dim=-1), self.scale) @ gathered.to(full)
         mixed = scaled_dot_product_attention(query, key_marks, between.to(query.dtype))
         return self.merge(merge_heads(mixed + self.convolution(value)))
 
@@ -91,15 +96,18 @@ class NystromAttention(nn.Module):
         return query_marks, key_marks, gathered
 
 
-def approximate_inverse(matrix: Float[Tensor, "B H M M"]) -> Float[Tensor, "B H M M"]:
+def approximate_inverse(
+    matrix: Float[Tensor, "B H M M"], scale: LandmarkScale = "sample"
+) -> Float[Tensor, "B H M M"]:
     """Pseudoinverse of matrices with positive entries and rows that sum to one, by six iterations
 
         Z₀ = Aᵀ / max column sum,   Z ← Z (13 − A Z (15 − A Z (7 − A Z))) / 4
 
-    of order 3 (Razavi et al., 2014). The largest sum is that of the heads of a sample; the published code
-    takes it over the batch.
+    of order 3 (Razavi et al., 2014). The largest sum is that of the heads of a sample or, as published, of
+    the batch, so that a result depends on the other samples.
     """
-    largest = matrix.sum(dim=-2, keepdim=True).amax(dim=(1, 3), keepdim=True)
+    axes = (1, 3) if scale == "sample" else (0, 1, 3)
+    largest = matrix.sum(dim=-2, keepdim=True).amax(dim=axes, keepdim=True)
     inverse = matrix.mT / largest
     identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     for _ in range(INVERSE_ITERATIONS):

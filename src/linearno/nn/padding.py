@@ -9,7 +9,7 @@ from torch import Tensor
 
 from linearno.core.errors import UserError
 from linearno.ops import Segments
-from linearno.ops.ragged import sizes_of
+from linearno.ops.ragged import offset_list, sizes_of
 
 
 class Padding:
@@ -20,7 +20,7 @@ class Padding:
     that of S meshes of the largest size.
 
     Args:
-        segments: offsets (S + 1,) of the meshes, on the host.
+        segments: offsets (S + 1,) of the meshes.
         points: T, the number of packed points.
         device: where the points are.
     """
@@ -28,12 +28,13 @@ class Padding:
     mask: Bool[Tensor, "S L"]
 
     def __init__(self, segments: Segments, points: int, device: torch.device):
-        sizes = torch.tensor(sizes_of(segments, points))
-        entries = torch.arange(int(sizes.max()))
-        starts = segments[:-1, None]
-        source = starts + torch.minimum(entries, sizes[:, None] - 1)
-        mask = entries < sizes[:, None]
-        target = mask.flatten().nonzero().flatten()
+        sizes = sizes_of(segments, points)
+        longest = max(sizes)
+        entries, ends = torch.arange(longest), torch.tensor(sizes)[:, None]
+        starts = torch.tensor(offset_list(segments)[:-1])[:, None]
+        source = starts + torch.minimum(entries, ends - 1)
+        mask = entries < ends
+        target = torch.cat([torch.arange(i * longest, i * longest + size) for i, size in enumerate(sizes)])
         self._source: Int64[Tensor, "S L"] = source.to(device, non_blocking=True)
         self.rows: Int64[Tensor, T] = target.to(device, non_blocking=True)
         self.mask = mask.to(device, non_blocking=True)

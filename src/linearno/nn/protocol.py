@@ -159,7 +159,7 @@ class SelfFitting(Protocol):
     """
 
     def require_fittable(self, samples: int) -> None:
-        """Refuse so many training samples, or a missing package, before any work."""
+        """An error if `samples` training samples or a missing package prevent fitting, before any work."""
         ...
 
     def fit(self, coords: Tensor, inputs: Tensor | None, targets: Tensor) -> None:

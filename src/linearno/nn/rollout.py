@@ -1,4 +1,4 @@
-"""Frame after frame: what a model says of the next one becomes a part of what it is asked."""
+"""Rollout: each predicted frame becomes an input of the next prediction."""
 
 from collections.abc import Callable
 
@@ -16,9 +16,9 @@ def roll_out(
     *,
     detach: bool = False,
 ) -> Float[Tensor, "B N O"]:
-    """The `steps` frames that follow `frames`, side by side; the oldest goes as a new one comes.
+    """Predict `steps` frames and concatenate them; each prediction replaces the oldest input frame.
 
-    With `detach` a prediction is fed back without its gradient.
+    With `detach` no gradient flows through predictions that are fed back.
     """
     if steps < 1:
         raise UserError(f"steps={steps}: a rollout takes one step or more")

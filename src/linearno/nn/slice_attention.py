@@ -1,6 +1,6 @@
-"""One attention module, whose settings are the models of the family.
+"""Slice attention: one module whose settings define the models of the family.
 
-Axes: B batch, N points, K points that are gathered where others ask, W width, H heads,
+Axes: B batch, N points, K gathered points (if other than the N points), W width, H heads,
 D head width (W = H·D, head-major), M slices.
 """
 
@@ -32,7 +32,12 @@ Weights = Float[Tensor, "B H N M"]
 
 
 class Temperature(nn.Module):
-    """One temperature for each head, clamped where bounds are given; scores are divided by it."""
+    """Learned temperature of each head; scores are divided by it.
+
+    Args:
+        heads: H.
+        clamp: bounds of the temperature; None: unbounded.
+    """
 
     def __init__(self, heads: int, clamp: tuple[float, float] | None):
         super().__init__()
@@ -44,7 +49,11 @@ class Temperature(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Softmax attention among the slices of a head, with projections shared by the heads."""
+    """Softmax attention among the slices of a head, with projections shared by the heads.
+
+    Args:
+        head_width: D.
+    """
 
     def __init__(self, head_width: int):
         super().__init__()
@@ -56,19 +65,28 @@ class SelfAttention(nn.Module):
         return self_attention(slices, self.query.weight, self.key.weight, self.value.weight)
 
     def of_means(self, state: State, psi: Psi, eps: float) -> Float[Tensor, "*B M D"]:
-        """The same of the slices' means."""
+        """Attention among the means of the slices, (B, H, M, D)."""
         return self_attention_of_means(state, psi, eps, self.query.weight, self.key.weight, self.value.weight)
 
 
 class SliceAttention(nn.Module):
-    """merge(φ G(ψᵀ V)) on features X = stem(h), with φ and ψ made from X.
+    """merge(φ G(ψᵀ V)) on features X = stem(h), with φ and ψ computed from X.
 
-    query     scores of φ, a Linear D → M shared by the heads
-    key       scores of ψ; None ties them to the query's
-    value     V = value(X), without a bias: it acts on M slices, not N points; None takes V = X
-    value_stem  V = value_stem(h) instead, a second stem (Transolver)
-    key_stem  ψ and V made from key_stem(h) instead: points that are gathered need not be those that ask
-    mix       G, attention among the slices; None is the identity
+    Args:
+        heads: H.
+        stem: input projection W → W, pointwise or a convolution.
+        merge: output projection W → W.
+        query: scores of φ, D → M, shared by the heads.
+        key: scores of ψ, D → M; None: those of φ.
+        value: V = value(X), D → D without a bias: it acts on M slices instead of N points; None: V = X.
+        value_stem: V = value_stem(h) instead, a second input projection (Transolver).
+        key_stem: ψ and V from key_stem(h) instead, for states gathered at other points (cross-attention).
+        mix: G, attention among the slices; None: the identity.
+        temperature_query: divides the scores of φ.
+        temperature_key: divides the scores of ψ; unused if `key` is None.
+        phi: dimension of the softmax of φ: slices "M" or points "N".
+        psi: normalisation of ψ: over points "N", over slices "M", "sum", or "phi".
+        eps: added to the denominator of the normalisation "sum".
     """
 
     def __init__(
@@ -98,17 +116,17 @@ class SliceAttention(nn.Module):
     def forward(
         self, h: Features, state: State | None = None, segments: Segments | None = None
     ) -> tuple[Features, State]:
-        """The layer's output at the points of `h`, and the state it was scattered from."""
+        """Output at the points of `h`, and the state that was scattered."""
         x, state, normaliser = self.encode(h, state, segments)
         return self.merge(self.scatter(x, state, normaliser, segments)), state
 
     def encode(
         self, h: Features, state: State | None = None, segments: Segments | None = None
     ) -> tuple[Heads, State, State | None]:
-        """All that needs every point: features by head, the state, and φ's normaliser where it has one.
+        """Compute what depends on all points: features by head, the state, and the normaliser of φ if any.
 
-        Without a state the points of `h` are gathered; with one they only ask. Of packed points, with
-        `segments`, states have an entry for each.
+        Without a state the points of `h` are gathered; otherwise `state` is used. With `segments` (packed
+        meshes) states have an entry per mesh.
         """
         x, h = self._project(h)
         normaliser = None
@@ -122,28 +140,28 @@ class SliceAttention(nn.Module):
         return x, state, normaliser
 
     def gather(self, h: Features, segments: Segments | None = None) -> State:
-        """What the slices hold of the points of `h`, for others to ask."""
+        """Gather the points of `h` into a state."""
         return self._gather(self._split((self.key_stem or self.stem)(h)), h, segments)[1]
 
     def partial_state(self, h: Features) -> State:
-        """What the slices hold of points that are a part of a mesh: parts merge exactly into the whole, which
-        `finalize` makes the layer's state."""
+        """Gather some points of a mesh. Partial states merge exactly (`ops.merge`); `finalize` turns the
+        merged state into that of the layer."""
         return self._partial_state(self._split((self.key_stem or self.stem)(h)), h)[1]
 
     def finalize(self, whole: State) -> State:
-        """The state that points ask, from what was gathered of all of them (here): normalised and mixed."""
+        """Normalise and mix the gathered state of all points of this process."""
         whole = merge_ranks(whole)
         mean = slice_means if self.mix is None else self.mix.of_means
         return whole._replace(value=mean(whole, self.psi, self.eps))
 
     def decode(self, x: Heads, state: State, normaliser: State | None = None) -> Features:
-        """The output at points with features `x`: each on its own."""
+        """Output at points with features `x`, computed point by point."""
         return self.merge(self.scatter(x, state, normaliser))
 
     def scatter(
         self, x: Heads, state: State, normaliser: State | None = None, segments: Segments | None = None
     ) -> Features:
-        """What the slices give these points, heads side by side: all but the merge."""
+        """Scatter the state to points with features `x`, heads concatenated, before `merge`."""
         weight, scale, bias = self._query()
         out = scatter(x, weight, scale, state, bias=bias, normaliser=normaliser, segments=segments)
         return out.flatten(-2)
@@ -151,8 +169,7 @@ class SliceAttention(nn.Module):
     def weights(
         self, h: Features, gathered: Float[Tensor, "B K W"] | None = None
     ) -> tuple[Weights, Float[Tensor, "B H K M"]]:
-        """φ at the points of `h` and ψ at the `gathered` ones (the same by default) as matrices, for pictures
-        and ranks."""
+        """φ at the points of `h` and ψ at the `gathered` points (default: the same ones), as matrices."""
         keys = (self.key_stem or self.stem)(h if gathered is None else gathered)
         return self._weights(self.stem(h))[0], self._weights(keys)[1]
 
@@ -172,7 +189,7 @@ class SliceAttention(nn.Module):
         )
 
     def _project(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """Features by head, and h for the second stem, if there is one."""
+        """Features by head, and h for the second stem."""
         x, h = self.stem.with_passthrough(h) if isinstance(self.stem, Linear) else (self.stem(h), h)
         return self._split(x), h
 

@@ -1,13 +1,12 @@
-"""The skeleton that the models of the family share: lift, blocks of attention and MLP, head.
+"""Base classes of slice-attention models: lift, blocks of attention and MLP, norm and linear head.
 
 Axes: B batch, N points, X coordinates, C channels, W width.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -33,13 +32,19 @@ Inputs = Float[Tensor, "B N C_in"] | None
 Output = Float[Tensor, "B N C_out"]
 Time = Float[Tensor, "S 1"] | None  # S = B, of packed meshes as many as there are
 Positions = Float[Tensor, "B N P"] | None  # raw coordinates, for a unified position beside scaled ones
+Placeholder = Literal["without-inputs", "always"]
 
 
 class Block(nn.Module):
     """h + attention(norm h), then h + mlp(norm h).
 
-    With gradients the last sum is left open, for the next norm to close: it reads the stream anyway. Without,
-    the result takes the place of h.
+    With gradients the last sum is deferred to the next norm, which reads the residual stream anyway. Without
+    gradients h is overwritten.
+
+    Args:
+        width: feature width W.
+        mlp_ratio: hidden width of the MLP, in multiples of `width`.
+        attention: attention on features (B, N, W).
     """
 
     def __init__(self, width: int, mlp_ratio: int, attention: SliceAttention):
@@ -63,7 +68,7 @@ class Block(nn.Module):
         return Residual(map_segments(self._finish, segments, [stream.total(), x], states)), state
 
     def _finish(self, h: Tensor, x: Tensor, state: State, normaliser: State | None = None) -> Tensor:
-        """The block's result at points of one mesh, from what it gathered; without gradients."""
+        """Output of the block at points of one mesh, from the gathered state; without gradients."""
 
         def finish(h: Tensor, x: Tensor) -> Tensor:
             h = add_into(self.attention.decode(x, state, normaliser), h)
@@ -72,12 +77,21 @@ class Block(nn.Module):
         return pointwise(finish, h, x, in_place=True)
 
     def partial_state(self, h: Float[Tensor, "B N W"]) -> State:
-        """What the slices hold of points that are a part of a mesh; see `SliceAttention.partial_state`."""
+        """State of some points of a mesh; see `SliceAttention.partial_state`."""
         return self.attention.partial_state(add_norm(self.norm_attention, Residual(h))[1])
 
 
 class Transformer(nn.Module, ABC):
-    """Blocks on a residual stream, then a norm and a linear head. What comes before is a model's own."""
+    """Blocks on a residual stream, then a norm and a linear head; subclasses define the features before them.
+
+    Args:
+        coords: number of coordinates X of a point.
+        inputs: number of input channels at a point.
+        outputs: number of predicted channels.
+        width: feature width W; a multiple of `heads`.
+        heads: attention heads.
+        mlp_ratio: hidden width of each MLP, in multiples of `width`.
+    """
 
     capturable = True
     fused_parameters = True
@@ -103,8 +117,8 @@ class Transformer(nn.Module, ABC):
         return spec_of(self).config
 
     @abstractmethod
-    def slice_weights(self, *asked: Any, **more: Any) -> Iterator[tuple[Tensor, Tensor]]:
-        """φ and ψ (B, H, N, M) of each layer in turn, for the question that `forward` takes."""
+    def slice_weights(self, *args: Any, **kwargs: Any) -> Iterator[tuple[Tensor, Tensor]]:
+        """φ and ψ (B, H, N, M) of each layer, for the arguments of `forward`."""
 
     def _run(
         self, block: nn.Module, stream: Residual, state: State | None = None, segments: Segments | None = None
@@ -114,30 +128,45 @@ class Transformer(nn.Module, ABC):
         return checkpoint(block, stream, state, segments, use_reentrant=False, preserve_rng_state=False)
 
     def _head(self, stream: Residual) -> Tensor:
-        """In the residual stream's own precision: the answer is rounded no further."""
+        """Norm and head in the precision of the residual stream, without autocast."""
         norm, head = self.norm, self.head
 
-        def answer(stream: Residual) -> Tensor:
+        def output(stream: Residual) -> Tensor:
             return norm_linear(stream, norm.weight, norm.bias, norm.eps, head.weight, head.bias)
 
         with torch.autocast(stream.h.device.type, enabled=False):
             if torch.is_grad_enabled():
-                return answer(stream)
-            return pointwise(lambda h: answer(Residual(h)), stream.total())
+                return output(stream)
+            return pointwise(lambda h: output(Residual(h)), stream.total())
 
 
 class PointTransformer(Transformer):
-    """Fields at N points to fields at the same points, for any N that the stem accepts.
+    """Maps fields at N points to fields at the same points, for any N that the stem accepts.
 
-    A model of the family is this with its own `attention`. The published ones differ further in whether the
-    placeholder joins when inputs are given, and in how convolutions are initialised.
+    Models of the family differ in `attention`, in whether the placeholder is added when inputs are given, and
+    in the initialisation of convolutions.
 
-    Meshes of different sizes are asked in one call, packed one after another: coords (1, T, X), T = Σ N_i,
-    and `segments`, the B + 1 offsets where they begin and end, on the host. Points see their own mesh alone.
+    One call predicts for meshes of different sizes, packed one after another: coords (1, T, X), T = Σ N_i,
+    and `segments`, their S + 1 offsets. Points attend to the points of their own mesh only.
+
+    Args:
+        coords: number of coordinates X of a point.
+        inputs: number of input channels at a point; 0 if the geometry is the only input.
+        outputs: number of predicted channels.
+        width: feature width W; a multiple of `heads`.
+        depth: number of blocks.
+        heads: attention heads.
+        mlp_ratio: hidden width of each MLP, in multiples of `width`.
+        grid: points per axis of a structured mesh, in C order; None: any points.
+        time: whether `forward` takes a time (B, 1).
+        unified: distances to reference points in place of (or in addition to) the coordinates.
+        attention: creates the attention of a block.
+        init_conv: initialises the weights of convolutions; None: as PyTorch.
     """
 
     grid_points: Tensor | None
     grid_distances: Tensor | None
+    fixed_grid: tuple[int, ...] | None  # of the convolutions or of the positions
 
     def __init__(
         self,
@@ -153,18 +182,17 @@ class PointTransformer(Transformer):
         time: bool,
         unified: ReferenceDistances | None,
         attention: Callable[[], SliceAttention],
-        always_placeholder: bool = False,
+        placeholder: Placeholder = "without-inputs",
         init_conv: Callable[[Tensor], Tensor] | None = None,
     ):
         super().__init__(
             coords=coords, inputs=inputs, outputs=outputs, width=width, heads=heads, mlp_ratio=mlp_ratio
         )
-        self.always_placeholder = always_placeholder
+        self.always_placeholder = placeholder == "always"
         self.unified: UnifiedPosition | None = None
         self.register_buffer("grid_points", None, persistent=False)
         self.register_buffer("grid_distances", None, persistent=False)
         self._beside = unified is not None and unified.place == "positions"
-        self._grid = grid
         if unified is not None:
             self._measure_from(unified, coords, grid)
         self.features = self._place_features(coords) + inputs
@@ -172,6 +200,7 @@ class PointTransformer(Transformer):
         self.time = TimeEmbedding(width) if time else None
         blocks = [Block(width, mlp_ratio, attention()) for _ in range(depth)]
         self.blocks = nn.ModuleList(blocks)
+        self.fixed_grid = grid if self.grid_free_settings else None
         self.norm = nn.LayerNorm(width)
         self.head = Linear(width, outputs)
         self.apply(lambda module: initialise(module, init_conv))
@@ -205,7 +234,7 @@ class PointTransformer(Transformer):
         positions: Positions = None,
         segments: Segments | None = None,
     ) -> list[State]:
-        """What each layer's slices hold for each mesh: all that a query needs."""
+        """State of each layer for each mesh: all that `query` needs."""
         self.require_queryable()
         states, stream = [], self._lift(coords, inputs, time, positions, segments)
         for block in self.blocks:
@@ -223,7 +252,7 @@ class PointTransformer(Transformer):
         positions: Positions = None,
         segments: Segments | None = None,
     ) -> Output:
-        """The field of an encoded mesh at any points; at the mesh's own points it equals `forward`."""
+        """Predict at any points of an encoded mesh; at the points of the mesh this equals `forward`."""
         self.require_queryable()
         stream = self._lift(coords, inputs, time, positions, segments)
         for block, state in zip(self.blocks, states, strict=True):
@@ -233,11 +262,11 @@ class PointTransformer(Transformer):
     def lift_features(
         self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
     ) -> Float[Tensor, "B N W"]:
-        """The features before the first block: each point on its own."""
+        """Features before the first block, computed point by point."""
         return self._lift(coords, inputs, time, positions).total()
 
     def project_features(self, h: Float[Tensor, "B N W"]) -> Output:
-        """The outputs from the features after the last block: each point on its own."""
+        """Outputs from the features after the last block, computed point by point."""
         return self._head(Residual(h))
 
     def rollout(
@@ -248,13 +277,13 @@ class PointTransformer(Transformer):
         *,
         segments: Segments | None = None,
     ) -> Output:
-        """The `steps` frames that follow `frames`, as many as you like, each made from those before it."""
+        """Predict the `steps` frames that follow `frames`, each from the frames before it."""
         return roll_out(lambda frames: self(coords, frames, segments=segments), frames, steps)
 
     def slice_weights(
         self, coords: Coords, inputs: Inputs = None, *, time: Time = None, positions: Positions = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """φ and ψ (B, H, N, M) of each layer in turn, for pictures and ranks; not of packed meshes."""
+        """φ and ψ (B, H, N, M) of each layer, for figures and ranks; not for packed meshes."""
         stream = self._lift(coords, inputs, time, positions)
         for block in self.blocks:
             assert isinstance(block, Block)
@@ -262,7 +291,7 @@ class PointTransformer(Transformer):
             stream, _ = block(stream)
 
     def cost_shape(self, points: int) -> Shape:
-        """The sizes that the cost of one sample with `points` points depends on."""
+        """Sizes that determine the cost of one sample with `points` points."""
         block = self.blocks[0]
         assert isinstance(block, Block)
         attention = block.attention
@@ -285,11 +314,6 @@ class PointTransformer(Transformer):
             mixes=attention.mix is not None,
         )
 
-    @cached_property
-    def fixed_grid(self) -> tuple[int, ...] | None:
-        """The grid of the convolutions or of the position; None if the model predicts at any points."""
-        return self._grid if self.grid_free_settings else None
-
     @property
     def grid_free_settings(self) -> str:
         """Settings with which a model bound to a grid would predict anywhere; empty for any other."""
@@ -307,12 +331,14 @@ class PointTransformer(Transformer):
     ) -> Residual:
         if segments is not None:
             self._require_packed(coords, segments)
-        place = self._place(coords, positions)
-        z = place if inputs is None else torch.cat([place, inputs], dim=-1)
+        place, distances = self._place(coords, positions)
+        parts = [part for part in (place, inputs, distances) if part is not None]
+        z = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
         if z.shape[-1] != self.features:
+            given = 0 if inputs is None else inputs.shape[-1]
             raise UserError(
                 f"this model takes {self.features} features a point, got {z.shape[-1]}: "
-                f"{place.shape[-1]} of position and {0 if inputs is None else inputs.shape[-1]} of inputs"
+                f"{z.shape[-1] - given} of position and {given} of inputs"
             )
         shift = self.placeholder if inputs is None or self.always_placeholder else None
         h = initial_stream(pointwise(lambda z: self.lift(z, shift), z), z)
@@ -339,21 +365,22 @@ class PointTransformer(Transformer):
             return coords
         return self.unified.features + (coords if self._beside else 0)
 
-    def _place(self, coords: Tensor, positions: Tensor | None) -> Tensor:
+    def _place(self, coords: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Features of the position before the inputs, and distances after them."""
         if self.unified is None:
-            return coords
+            return coords, None
         if self._beside:
             if positions is None:
                 raise UserError("this model needs positions=: the raw coordinates of its points")
-            return torch.cat([coords, self.unified(positions)], dim=-1)
+            return coords, self.unified(positions)
         if self.grid_points is None:
-            return self.unified(coords)
+            return self.unified(coords), None
         if coords.shape[-2] != len(self.grid_points):
             raise UserError(
                 f"this model was built for {len(self.grid_points)} points, got {coords.shape[-2]}"
             )
         assert self.grid_distances is not None
-        return self.grid_distances.expand(coords.shape[0], -1, -1)
+        return self.grid_distances.expand(coords.shape[0], -1, -1), None
 
     def _require_packed(self, coords: Tensor, segments: Segments) -> None:
         if self.fixed_grid is not None:
@@ -365,7 +392,7 @@ class PointTransformer(Transformer):
         sizes_of(segments, coords.shape[1])
 
     def require_queryable(self) -> None:
-        """Refuse a model whose points cannot be asked one by one from states: in chunks, or elsewhere."""
+        """Raise an error if the model cannot predict from encoded states, in chunks or at other points."""
         if self.fixed_grid is not None:
             raise UserError(
                 "a model tied to a grid cannot be queried elsewhere or streamed; "
@@ -378,7 +405,7 @@ class PointTransformer(Transformer):
 
 
 def point_needs(config: Any) -> tuple[str, ...]:
-    """What a `PointTransformer` with these settings takes beyond coordinates and inputs."""
+    """What `forward` of a `PointTransformer` with these settings takes beyond coordinates and inputs."""
     positions = config.unified is not None and config.unified.place == "positions"
     return ("time",) * config.time + ("positions",) * positions
 
@@ -390,7 +417,7 @@ def require_grid(grid: tuple[int, ...] | None) -> tuple[int, ...]:
 
 
 def initialise(module: nn.Module, init_conv: Callable[[Tensor], Tensor] | None = None) -> None:
-    """As the published models are drawn: `module.apply(initialise)`."""
+    """Initialise as the published models: `module.apply(initialise)`."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         if module.bias is not None:

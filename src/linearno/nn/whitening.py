@@ -70,6 +70,6 @@ def inverse_factor(covariance: Matrix, jitters: Float[Tensor, "J"]) -> Matrix:
     identity = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
     with torch.no_grad():
         failed = torch.linalg.cholesky_ex(covariance + jitters[:, None, None] * identity).info != 0
-        jitter = jitters[failed.to(torch.uint8).argmin()]
+        jitter = jitters.take(failed.to(torch.uint8).argmin())  # indexing would wait for the device
     factor = torch.linalg.cholesky_ex(covariance + jitter * identity).L
     return torch.linalg.solve_triangular(factor, identity, upper=False).mT

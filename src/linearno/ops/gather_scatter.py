@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from linearno.core.errors import UserError
 from linearno.ops.backend import takes_kernel
 from linearno.ops.chunked import BlockGather, BlockScatter, gather_whole, scatter_block
-from linearno.ops.ragged import Segments, sizes_of, split_segments
+from linearno.ops.ragged import Segments, offset_list, sizes_of, split_segments
 from linearno.ops.side_streams import record_shared_use
 from linearno.ops.state import Bias, Points, Project, Scale, Score, State, Values, Weight
 from linearno.ops.weight_cache import cached_ones
@@ -220,7 +220,7 @@ def _mesh_offsets(
     sizes = sizes_of(segments, x.shape[-3])
     if state is not None and len(state.value) != len(sizes):
         raise UserError(f"expected states of {len(sizes)} meshes, got states of {len(state.value)}")
-    return _offsets_on(x.device, tuple(segments.tolist())), max(sizes)
+    return _offsets_on(x.device, tuple(offset_list(segments))), max(sizes)
 
 
 @lru_cache(maxsize=64)

@@ -1,7 +1,8 @@
 """Ragged batches: meshes of different sizes packed into one tensor. Axes: S segments, T = Σ N_i points.
 
-Segment i holds the points offsets[i]:offsets[i+1]. The S + 1 offsets stay on the host: shapes and launches
-depend on them, and reading them from a device would synchronise.
+Segment i contains the points offsets[i]:offsets[i+1]. The S + 1 offsets stay on the host: shapes and launches
+depend on them, and reading them from a device would synchronise. Under `torch.compile(fullgraph=True)` they
+are a tuple of integers, since a compiled graph cannot read numbers out of a tensor.
 """
 
 from collections.abc import Sequence
@@ -13,12 +14,17 @@ from torch import Tensor
 
 from linearno.core.errors import UserError
 
-Segments = Int64[Tensor, "S1"]  # the S + 1 offsets, on the host
+Segments = Int64[Tensor, "S1"] | tuple[int, ...]  # the S + 1 offsets, on the host
 
 
-def offsets_of(sizes: Sequence[int]) -> Segments:
+def offsets_of(sizes: Sequence[int]) -> Int64[Tensor, "S1"]:
     """Offsets of meshes of the given numbers of points."""
     return torch.tensor([0, *accumulate(sizes)])
+
+
+def offset_list(segments: Segments) -> list[int]:
+    """The S + 1 offsets as integers."""
+    return segments.tolist() if isinstance(segments, Tensor) else list(segments)
 
 
 def sizes_of(segments: Segments, points: int) -> list[int]:
@@ -27,9 +33,9 @@ def sizes_of(segments: Segments, points: int) -> list[int]:
     Raises:
         UserError: a segment is empty, or the segments do not cover exactly `points` points.
     """
-    if segments.device.type != "cpu":
+    if isinstance(segments, Tensor) and segments.device.type != "cpu":
         raise UserError(f"expected segment offsets on the CPU, got {segments.device}; pass segments.cpu()")
-    offsets = segments.tolist()
+    offsets = offset_list(segments)
     if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != points:
         ends = f"{offsets[0]} to {offsets[-1]}" if offsets else "none"
         raise UserError(f"expected segment offsets from 0 to {points}, the number of points; got {ends}")

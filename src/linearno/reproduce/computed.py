@@ -9,7 +9,7 @@ from linearno.core.registry import Registry
 from linearno.reproduce.cost_table import efficiency
 from linearno.reproduce.equivalence import appendix_f as measure_appendix_f
 from linearno.reproduce.figures import convergence_figure
-from linearno.reproduce.pages import Page, write_page
+from linearno.reproduce.pages import Captioned, Page, write_page
 from linearno.reproduce.published import STANDARD
 from linearno.reproduce.records import Record, new_record, write_record
 from linearno.reproduce.theorem1 import theorem1 as measure_theorem1
@@ -101,7 +101,7 @@ def theorem1(title: str) -> Computed:
     rows = [[f"{n:,}", f"{error:.2e}"] for n, error in zip(result.sizes, result.errors, strict=True)]
     figure = convergence_figure(result.sizes, result.errors, slope=result.slope)
     head = ["points N", "relative L2 error"]
-    return Computed(record, Page(title, text, head, rows, {"theorem1": figure}))
+    return Computed(record, Page(title, text, head, rows, {"theorem1": Captioned(figure)}))
 
 
 @_register("appendix-f", "Appendix F: cross-attention with learned tokens is linear attention")

@@ -1,6 +1,6 @@
 """Run what an item needs, one run after another; every finished run becomes records at once."""
 
-import signal
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +17,9 @@ from linearno.reproduce.run_records import record_of_run
 from linearno.run_config import RunConfig
 from linearno.training import EpochRecord, Interrupted
 
-CHECKPOINT_SECONDS = 20.0  # a killed run loses at most this much, and one epoch
+CHECKPOINT_SECONDS = 20.0  # a killed run loses at most this much, and one step
+
+log = logging.getLogger(__name__)
 
 Tell = Callable[[str], None]
 OnEpoch = Callable[[EpochRecord], None]
@@ -91,23 +93,23 @@ def execute(
     folder = run_folder(out, planned)
     if not (folder / "metrics.json").exists():
         config = with_data(_checkpointed(planned.config), out, small=small)
-        stopped = False
-
-        def watch(record: EpochRecord) -> None:
-            nonlocal stopped
-            on_epoch(record)
-            if time.monotonic() > until and record.epoch < config.training.epochs:
-                stopped = True
-                signal.raise_signal(signal.SIGTERM)  # the trainer writes a checkpoint and stops
-
+        if time.monotonic() > until:
+            raise OutOfTime
         try:
-            run(config, folder, resolve_device(device), watch)
+            run(config, folder, resolve_device(device), on_epoch, until)
         except Interrupted:
-            if stopped:
+            if time.monotonic() > until:
                 raise OutOfTime from None
             raise
     for id in planned.ids:
         write_record(records, record_of_run(folder, id))
+
+
+def describe(error: BaseException) -> str:
+    """One line; the kind of error too unless a user can correct it."""
+    if isinstance(error, UserError):
+        return str(error)
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
 
 
 def _checkpointed(config: RunConfig) -> RunConfig:
@@ -125,9 +127,9 @@ def execute_all(
     minutes: float | None,
     tell: Tell,
     follow: Callable[[RunConfig], OnEpoch] = lambda config: lambda record: None,
-    finished: Callable[[], None] = lambda: None,
+    finished: Callable[[], object] = lambda: None,
 ) -> dict[str, str]:
-    """Run all, in order; a run that fails with an error of the user's is reported and the others go on.
+    """Run all, in order; a run that fails is reported and the others go on.
 
     Returns what failed, by name of the run. Raises `OutOfTime` when the minutes are over.
     """
@@ -141,8 +143,12 @@ def execute_all(
             if not (run_folder(out, planned) / "metrics.json").exists():
                 prepare_data(with_data(planned.config, out, small=small).data, device, tell)
             execute(planned, out, records, device, small=small, until=until, on_epoch=follow(planned.config))
-        except UserError as error:
-            failed[planned.name] = str(error)
-            tell(f"error: {planned.name}: {error}")
+        except (Interrupted, OutOfTime):
+            raise
+        except Exception as error:
+            failed[planned.name] = describe(error)
+            tell(f"failed: {planned.name}: {failed[planned.name]}")
+            if not isinstance(error, UserError):
+                log.warning("%s", planned.name, exc_info=error)
         finished()
     return failed

@@ -1,18 +1,13 @@
-"""Figures of the paper from finished runs."""
+"""Figures of the paper from the errors of runs."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from math import ceil
-from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from linearno.report.run_folder import Run, read_run
-from linearno.viz import dominant_slices_figure, rank_figure
-from linearno.viz.fields import field_figure
-from linearno.viz.slices import RankSet
 from linearno.viz.style import (
     FONT,
     RUN_COLORS,
@@ -80,55 +75,6 @@ def radar_figure(series: Series, *, unit: str) -> Figure:
     axes.set_title(f"{unit} as a share of the larger one, which is printed", fontsize=FONT, pad=24)
     legend_below(figure, axes)
     return figure
-
-
-def read(folders: Mapping[str, Path]) -> list[Run]:
-    return [read_run(folder, name) for name, folder in folders.items()]
-
-
-def ranks_figure(folders: Mapping[str, Path]) -> Figure | None:
-    """Rank of the attention kernel of each layer and head, in the median test sample."""
-    sets = [
-        RankSet(run.name, place, run.cases.slices.rank, run.cases.slices.bound)
-        for place, run in enumerate(read(folders))
-        if run.cases is not None and run.cases.slices is not None
-    ]
-    return rank_figure(sets) if sets else None
-
-
-def slice_figures(folders: Mapping[str, Path]) -> dict[str, Figure]:
-    """For each run the slice with the largest weight φ, and ψ, at each point, by layer and head."""
-    figures = {}
-    for run in read(folders):
-        if run.cases is None or run.cases.slices is None:
-            continue
-        found, cases = run.cases.slices, run.cases
-        coords = cases.points(min(1, len(cases.coords) - 1))
-        for letter, dominant in (("phi", found.phi_dominant), ("psi", found.psi_dominant)):
-            figures[f"{run.name}-{letter}"] = dominant_slices_figure(
-                coords, dominant, grid=cases.spec.grid, view=cases.spec.plot_extent
-            )
-    return figures
-
-
-def error_map_figures(folders: Mapping[str, Path]) -> dict[str, Figure]:
-    """For each run the absolute error of the first output in the median test sample."""
-    figures = {}
-    for run in read(folders):
-        if run.cases is None:
-            continue
-        cases = run.cases
-        place = min(1, len(cases.coords) - 1)
-        error = np.abs(cases.predictions[place][:, 0] - cases.targets[place][:, 0])
-        figures[f"{run.name}-error"] = field_figure(
-            cases.points(place),
-            error,
-            title=f"{run.name}: |error|",
-            label=cases.spec.outputs[0],
-            grid=cases.spec.grid,
-            view=cases.spec.plot_extent,
-        )
-    return figures
 
 
 def complete_series(series: Mapping[str, Sequence[tuple[str, float | None]]]) -> Series:

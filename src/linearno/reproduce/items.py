@@ -1,16 +1,18 @@
-"""Tables and figures of the paper as trainings: one cell is one model on one benchmark."""
+"""Tables and figures of the paper as trainings."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from linearno.core.config import override
-from linearno.core.errors import UserError, did_you_mean
+from linearno.core.errors import UserError
 from linearno.core.registry import Registry
-from linearno.models import MODELS, self_fitting
+from linearno.models import MODELS
 from linearno.reproduce import published
-from linearno.run_config import RunConfig, recipe
+from linearno.reproduce.cells import Cell, Cells, Item, Selection, chosen, record_id, run_of, table
+from linearno.reproduce.claims import Claim
+from linearno.run_config import benchmark_names
 
+ITEMS: Registry[Item] = Registry("item of the paper")
 SUCCESSORS = ("lrsa", "flare", "flare++")  # rows of table1 that the paper does not have
 RECONSTRUCTION = {"deeponet": "deeponet", "gnot": "cross-gnot", "lno": "cross-lno", "linearno": "linearno"}
 ABLATIONS: dict[str, dict[str, Any]] = {  # table 4: generalisation, simplification
@@ -31,92 +33,27 @@ DIMENSIONS = {  # table 6
     "φ over N, ψ over N": {"phi": "N", "psi": "N"},
     "φ over M, ψ over N": {},
 }
-NOT_IN_PAPER = "not applicable (“/” in the paper)"
-DATA_MISSING = "the data set has no reader yet"
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which cells to run, and how; None: those of the paper.
-
-    Args:
-        models: rows of tables whose rows are models.
-        benchmarks: columns.
-        epochs: of each run instead of the published number; schedules are compressed.
-        seeds: of initial weights and order of samples.
-        samples: training and test samples of a small set; None: all.
-        changes: "FIELD=VALUE" for every run, as `--set` of `linearno train`.
-    """
-
-    models: tuple[str, ...] | None = None
-    benchmarks: tuple[str, ...] | None = None
-    epochs: int | None = None
-    seeds: tuple[int, ...] = (0,)
-    samples: tuple[int, int] | None = None
-    changes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number of a table: the test error of a run, or why there is none.
-
-    Args:
-        row: title of the row.
-        column: title of the column.
-        id: of the record with seed 0; other seeds add "/seedK".
-        config: of the run with seed 0; None if the cell cannot be run.
-        published: the number in the paper.
-        reason: why the cell cannot be run.
-    """
-
-    row: str
-    column: str
-    id: str
-    config: RunConfig | None
-    published: float | None
-    reason: str = ""
-
-    def seeded(self, seed: int) -> RunConfig:
-        assert self.config is not None
-        return self.config.model_copy(update={"seed": seed})
-
-    def record_id(self, seed: int) -> str:
-        """The id with its seed; other ids than `train/…` leave seed 0 out."""
-        return f"{self.id}/seed{seed}" if seed or self.id.startswith("train/") else self.id
-
-
-Cells = Callable[[Selection], list[Cell]]
-
-
-@dataclass(frozen=True)
-class Item:
-    """A table or figure.
-
-    Args:
-        name: on the command line.
-        title: what it shows.
-        needs: what it needs, in one line.
-        cells: the trainings it is made of.
-        figure: "lines" over numeric rows, "radar", "rank", "slices", "error-maps"; "" for none.
-        metric: unit of the numbers.
-        notes: what the page says about the item.
-    """
-
-    name: str
-    title: str
-    needs: str
-    cells: Cells
-    figure: str = ""
-    metric: str = "relative L2"
-    notes: tuple[str, ...] = field(default=())
-
-    @property
-    def needs_folders(self) -> bool:
-        """Whether the figure reads run folders: a record alone does not fill a cell."""
-        return self.figure in ("rank", "slices", "error-maps")
-
-
-ITEMS: Registry[Item] = Registry("item of the paper")
+SEVERAL = "relative L2 of volume, surface and force coefficient; rank correlation ρ of the coefficient"
+AHEAD = Claim(
+    "LinearNO is ahead of Transolver", "linearno", "transolver", opposite="Transolver is ahead of LinearNO"
+)
+STEPS = tuple(
+    Claim(text, ABLATION_TITLES[better], ABLATION_TITLES[worse])
+    for text, better, worse in (
+        ("Separate φ and ψ lower the error with attention among slices", "2", "1"),
+        ("Separate φ and ψ lower the error without attention among slices", "4", "3"),
+        ("Leaving out attention among slices lowers the error of separate φ and ψ", "4", "2"),
+        ("Leaving out attention among slices lowers the error of tied φ and ψ", "3", "1"),
+    )
+)
+MORE_SLICES = (
+    Claim("64 slices have a lower error than 16", "64", "16"),
+    Claim("256 slices have a lower error than 64", "256", "64"),
+)
+OURS = "φ over M, ψ over N"
+NORMALISED = tuple(
+    Claim(f"{OURS} has a lower error than {other}", OURS, other) for other in DIMENSIONS if other != OURS
+)
 
 
 def _register(name: str, title: str, needs: str, **facts: Any) -> Callable[[Cells], Cells]:
@@ -128,119 +65,74 @@ def _register(name: str, title: str, needs: str, **facts: Any) -> Callable[[Cell
 
 
 def cells_of(name: str, selection: Selection) -> list[Cell]:
-    """The selected cells of an item; an error if the item has no such row or column."""
+    """The selected cells of an item; an error if the item has no such row or column, or none can run."""
     cells = ITEMS[name].cells(selection)
     if not cells:
         raise UserError(f"{name} has no cell for this choice of models and benchmarks")
     return cells
 
 
-def chosen(kind: str, wanted: Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """`wanted` in the order of `known`; an error for a name that is not known."""
-    for name in wanted or ():
-        if name not in known:
-            raise UserError(f"unknown {kind} {name!r} of this item; {did_you_mean(name, known)}")
-    return [name for name in known if wanted is None or name in wanted]
-
-
-def shortened(config: RunConfig, epochs: int | None) -> RunConfig:
-    """The run with another number of epochs; decays by epochs are compressed in proportion.
-
-    A model that is fitted in closed form has no epochs to change.
-    """
-    if epochs is None or self_fitting(config.model.name):
-        return config
-    training = config.training
-    changes: dict[str, Any] = {"epochs": epochs}
-    if training.schedule == "step":
-        changes["decay_epochs"] = max(1, round(training.decay_epochs * epochs / training.epochs))
-    return config.model_copy(update={"training": training.model_copy(update=changes)})
-
-
-def run_of(benchmark: str, model: str, selection: Selection, **settings: Any) -> RunConfig:
-    """The recipe with the settings of an ablation and the changes of the selection."""
-    config = shortened(recipe(benchmark, model), selection.epochs)
-    if settings:
-        changed = MODELS[config.model.name].config.make(config.model.model_dump() | settings)
-        config = config.model_copy(update={"model": changed})
-    if selection.samples is not None:
-        train, test = selection.samples
-        data = config.data.model_copy(update={"train": train, "test": test})
-        config = config.model_copy(update={"data": data})
-    return override(config, list(selection.changes))
-
-
-def record_name(text: str) -> str:
-    """A part of a record's id."""
-    return text.replace("+", "p")
-
-
-def _record_id(item: str, benchmark: str, row: str, config: RunConfig, selection: Selection) -> str:
-    """`reproduce/ITEM/BENCHMARK/ROW/EPOCHS`; table1 has `league/…`, or `train/…` at the published epochs."""
-    small = "" if selection.samples is None else "/{}-{}-samples".format(*selection.samples)
-    if item != "table1":
-        return f"reproduce/{item}/{benchmark}/{record_name(row)}/{config.training.epochs}{small}"
-    if selection.epochs is None and not small:
-        return f"train/{benchmark}/{record_name(row)}"
-    return f"league/{benchmark}/{record_name(row)}/{config.training.epochs}{small}"
-
-
-def _table(
-    item: str,
-    selection: Selection,
-    rows: Mapping[str, Callable[[str], RunConfig]],
-    columns: Sequence[str],
-    paper: Mapping[str, published.Row],
-    all_columns: Sequence[str],
-    titles: Mapping[str, str] | None = None,
-) -> Iterator[Cell]:
-    """A cell for each row and column; `rows` maps a row to benchmark → run."""
-    for row, build in rows.items():
-        for column in columns:
-            printed = paper[row][list(all_columns).index(column)] if row in paper else None
-            title = (titles or {}).get(row, row)
-            if row in paper and printed is None:
-                yield Cell(title, column, "", None, None, NOT_IN_PAPER)
-                continue
-            try:
-                config = build(column)
-            except UserError as error:
-                yield Cell(title, column, "", None, printed, str(error))
-                continue
-            yield Cell(title, column, _record_id(item, column, row, config, selection), config, printed)
-
-
 @_register(
-    "table1", "Relative L2 error of every model on the standard benchmarks", "generated or published data"
+    "table1",
+    "Relative L2 error of every model on the standard benchmarks",
+    "generated or published data",
+    claims=(AHEAD,),
 )
 def table1(selection: Selection) -> list[Cell]:
     own = [name for name in ("pod-gp",) if name in MODELS]
     rows = chosen("model", selection.models, [*published.TABLE1, *SUCCESSORS, *own])
     columns = chosen("benchmark", selection.benchmarks, published.STANDARD)
     runs = {row: (lambda column, row=row: run_of(column, row, selection)) for row in rows}
-    return list(_table("table1", selection, runs, columns, published.TABLE1, published.STANDARD))
+    return list(table("table1", selection, runs, columns, published.TABLE1, published.STANDARD))
 
 
-def _industrial(item: str, columns: Sequence[str], paper: Mapping[str, published.Row]) -> Cells:
-    """Cells whose data set the library does not have."""
+def _industrial(item: str, columns: Sequence[published.Column], paper: Mapping[str, published.Row]) -> Cells:
+    """Several metrics of one run for each model and data set; cells of a data set without reader say so."""
 
     def cells(selection: Selection) -> list[Cell]:
         rows = chosen("model", selection.models, list(paper))
+        names = chosen(
+            "benchmark", selection.benchmarks, list(dict.fromkeys(column.benchmark for column in columns))
+        )
         return [
-            Cell(row, column, "", None, paper[row][place], DATA_MISSING)
+            _industrial_cell(item, row, column, paper[row][place], selection)
             for row in rows
             for place, column in enumerate(columns)
+            if column.benchmark in names
         ]
 
     return cells
 
 
-_register("table2", "Errors on AirfRANS and ShapeNet-Car", "AirfRANS and ShapeNet-Car")(
-    _industrial("table2", published.TABLE2_COLUMNS, published.TABLE2)
-)
-_register("ood", "Errors on AirfRANS outside the training range", "AirfRANS")(
-    _industrial("ood", published.OOD_COLUMNS, published.OOD)
-)
+def _industrial_cell(
+    item: str, row: str, column: published.Column, printed: float | None, selection: Selection
+) -> Cell:
+    empty = Cell(row, column.title, "", None, printed, metric=column.metric, higher=column.higher)
+    if column.benchmark not in benchmark_names():
+        return replace(empty, reason=f"the data set {column.benchmark} has no reader yet")
+    try:
+        config = run_of(column.benchmark, row, selection)
+    except UserError as error:
+        return replace(empty, reason=str(error))
+    if column.metric not in {*config.metrics, *config.benchmark.summaries}:
+        return replace(empty, reason=f"the benchmark {column.benchmark} has no metric {column.metric}")
+    return replace(empty, id=record_id(item, column.benchmark, row, config, selection), config=config)
+
+
+_register(
+    "table2",
+    "Errors on AirfRANS and ShapeNet-Car",
+    "the data of airfrans and shapenet-car",
+    metric=SEVERAL,
+    claims=(AHEAD,),
+)(_industrial("table2", published.TABLE2_COLUMNS, published.TABLE2))
+_register(
+    "ood",
+    "Errors on AirfRANS outside the training range",
+    "the data of airfrans-reynolds and airfrans-aoa",
+    metric=SEVERAL,
+    claims=(AHEAD,),
+)(_industrial("ood", published.OOD_COLUMNS, published.OOD))
 
 
 def _linearno_only(selection: Selection) -> None:
@@ -248,7 +140,12 @@ def _linearno_only(selection: Selection) -> None:
         raise UserError("this item varies settings of linearno: leave --models out")
 
 
-@_register("table4", "Ablation of generalisation and simplification", "the data of each benchmark")
+@_register(
+    "table4",
+    "Ablation of generalisation and simplification",
+    "the data of each benchmark",
+    claims=STEPS,
+)
 def table4(selection: Selection) -> list[Cell]:
     _linearno_only(selection)
     columns = chosen("benchmark", selection.benchmarks, published.STANDARD)
@@ -256,8 +153,8 @@ def table4(selection: Selection) -> list[Cell]:
         row: (lambda column, change=change: run_of(column, "linearno", selection, **change))
         for row, change in ABLATIONS.items()
     }
-    table = _table("table4", selection, rows, columns, published.TABLE4, published.STANDARD, ABLATION_TITLES)
-    return list(table)
+    paper, every = published.TABLE4, published.STANDARD
+    return list(table("table4", selection, rows, columns, paper, every, ABLATION_TITLES))
 
 
 def _by_slices(item: str, selection: Selection, model: str, columns: Sequence[str]) -> list[Cell]:
@@ -266,17 +163,28 @@ def _by_slices(item: str, selection: Selection, model: str, columns: Sequence[st
         row: (lambda column, row=row: run_of(column, model, selection, slices=int(row)))
         for row in published.TABLE5
     }
-    return list(_table(item, selection, rows, columns, paper, published.STANDARD))
+    return list(table(item, selection, rows, columns, paper, published.STANDARD))
 
 
-@_register("table5", "Error against the number of slices M", "the data of each benchmark", figure="lines")
+@_register(
+    "table5",
+    "Error against the number of slices M",
+    "the data of each benchmark",
+    figure="lines",
+    claims=MORE_SLICES,
+)
 def table5(selection: Selection) -> list[Cell]:
     _linearno_only(selection)
     columns = chosen("benchmark", selection.benchmarks, published.STANDARD)
     return _by_slices("table5", selection, "linearno", columns)
 
 
-@_register("table6", "Dimensions over which φ and ψ are normalised", "the data of three benchmarks")
+@_register(
+    "table6",
+    "Dimensions over which φ and ψ are normalised",
+    "the data of three benchmarks",
+    claims=NORMALISED,
+)
 def table6(selection: Selection) -> list[Cell]:
     _linearno_only(selection)
     columns = chosen("benchmark", selection.benchmarks, published.ABLATED)
@@ -284,7 +192,7 @@ def table6(selection: Selection) -> list[Cell]:
         row: (lambda column, change=change: run_of(column, "linearno", selection, **change))
         for row, change in DIMENSIONS.items()
     }
-    cells = _table("table6", selection, rows, columns, published.TABLE6, published.ABLATED)
+    cells = table("table6", selection, rows, columns, published.TABLE6, published.ABLATED)
     short = {row: "-".join(part.split()[2] for part in row.split(", ")) for row in DIMENSIONS}
     return [replace(cell, id=cell.id.replace(cell.row, short[cell.row])) for cell in cells]
 
@@ -294,13 +202,14 @@ def table6(selection: Selection) -> list[Cell]:
     "Field reconstruction: Burgers' equation from a few observed values",
     "the data of burgers",
     metric="relative MAE",
+    claims=(Claim("LinearNO is ahead of LNO", "linearno", "lno", opposite="LNO is ahead of LinearNO"),),
 )
 def superresolution(selection: Selection) -> list[Cell]:
     rows = chosen("model", selection.models, list(published.SUPERRESOLUTION))
     columns = chosen("benchmark", selection.benchmarks, published.RATES)
     runs = {row: (lambda column, row=row: run_of(column, RECONSTRUCTION[row], selection)) for row in rows}
     return list(
-        _table("superresolution", selection, runs, columns, published.SUPERRESOLUTION, published.RATES)
+        table("superresolution", selection, runs, columns, published.SUPERRESOLUTION, published.RATES)
     )
 
 
@@ -309,27 +218,32 @@ def superresolution(selection: Selection) -> list[Cell]:
     "Transolver with and without attention among its slices",
     "the data of each benchmark",
     figure="radar",
+    claims=(
+        Claim(
+            "Transolver has a lower error without attention among its slices",
+            "without-slice-attention",
+            "transolver",
+        ),
+    ),
 )
 def fig_radar(selection: Selection) -> list[Cell]:
     columns = chosen("benchmark", selection.benchmarks, published.STANDARD)
-    rows = {
-        "transolver": lambda column: run_of(column, "transolver", selection),
-        "without-slice-attention": lambda column: run_of(column, "transolver", selection, mix="identity"),
+    whole = {"transolver": lambda column: run_of(column, "transolver", selection)}
+    changed = {
+        "without-slice-attention": lambda column: run_of(column, "transolver", selection, mix="identity")
     }
-    paper = {"transolver": published.TABLE1["transolver"]}
-    return list(_table("fig-radar", selection, rows, columns, paper, published.STANDARD))
+    return [
+        *table("table1", selection, whole, columns, published.TABLE1, published.STANDARD),
+        *table("fig-radar", selection, changed, columns, {}, published.STANDARD),
+    ]
 
 
-def _compared(item: str) -> Cells:
+def _compared(selection: Selection) -> list[Cell]:
     """LinearNO next to Transolver with their published settings."""
-
-    def cells(selection: Selection) -> list[Cell]:
-        rows = chosen("model", selection.models, ("linearno", "transolver"))
-        columns = chosen("benchmark", selection.benchmarks or ("airfoil",), published.STANDARD)
-        runs = {row: (lambda column, row=row: run_of(column, row, selection)) for row in rows}
-        return list(_table("table1", selection, runs, columns, published.TABLE1, published.STANDARD))
-
-    return cells
+    rows = chosen("model", selection.models, ("linearno", "transolver"))
+    columns = chosen("benchmark", selection.benchmarks or ("airfoil",), published.STANDARD)
+    runs = {row: (lambda column, row=row: run_of(column, row, selection)) for row in rows}
+    return list(table("table1", selection, runs, columns, published.TABLE1, published.STANDARD))
 
 
 for _name, _title in {
@@ -337,9 +251,13 @@ for _name, _title in {
     "fig-rank": "Rank of the attention kernel, layer by layer",
     "fig-error-maps": "Maps of the error of LinearNO and Transolver",
 }.items():
-    _register(_name, _title, "the data of airfoil, or of --benchmarks", figure=_name.removeprefix("fig-"))(
-        _compared(_name)
-    )
+    _register(
+        _name,
+        _title,
+        "the data of airfoil, or of --benchmarks",
+        figure=_name.removeprefix("fig-"),
+        claims=(AHEAD,),
+    )(_compared)
 
 
 @_register(
@@ -347,6 +265,7 @@ for _name, _title in {
     "Error of LinearNO and Transolver against the number of slices",
     "the data of airfoil, or of --benchmarks",
     figure="lines",
+    claims=(replace(AHEAD, columns=True),),
 )
 def fig_error_vs_slices(selection: Selection) -> list[Cell]:
     rows = chosen("model", selection.models, ("linearno", "transolver"))

@@ -10,25 +10,20 @@ from linearno.core.errors import UserError
 from linearno.data import DataConfig, metric_title
 from linearno.data.generation.card import CARD, read_card
 from linearno.recipes.gallery import GALLERY
+from linearno.reproduce import published
 from linearno.reproduce.records import Record
 from linearno.run_config import RECIPES, RunConfig
 from linearno.run_folder import open_run
 
-PUBLISHED_ERRORS = {  # mean test errors, Hu et al. (2026)
-    "darcy/linearno": 0.0050,
-    "darcy/transolver": 0.0055,
-    "ns/linearno": 0.0699,
-    "ns/transolver": 0.0882,
-    "elasticity/linearno": 0.0050,
-    "elasticity/transolver": 0.0065,
-    "pipe/linearno": 0.0024,
-    "pipe/transolver": 0.0030,
-    "airfoil/linearno": 0.0049,
-    "airfoil/transolver": 0.0053,
-    "plasticity/linearno": 0.0011,
-    "plasticity/transolver": 0.0013,
-    "burgers20/linearno": 0.0073,
-    "burgers1/linearno": 0.0124,
+PUBLISHED_ERRORS = {  # by recipe
+    f"{benchmark}/{model}": error
+    for columns, rows in (
+        (published.STANDARD, published.TABLE1),
+        (published.RATES, published.SUPERRESOLUTION),
+    )
+    for model, errors in rows.items()
+    for benchmark, error in zip(columns, errors, strict=True)
+    if error is not None
 }
 METRIC_KEYS = (  # of metrics.json, copied to the record
     "samples",
@@ -72,7 +67,8 @@ def record_of_run(folder: Path, id: str | None = None) -> Record:
                 "seed": config.seed,
                 "data": data_identity(config.data, metrics["data"]),
                 "device_minutes": sum(metrics["seconds"].values()) / 60,
-                "details": {key: metrics[key] for key in METRIC_KEYS if key in metrics}
+                "details": {key: metrics[key] for key in (*METRIC_KEYS, *config.metrics) if key in metrics}
+                | ({"summaries": metrics["summaries"]} if metrics.get("summaries") else {})
                 | {"settings": settings, "changed": changed_settings(config)}
                 | _gallery_details(config, folder, metrics),
             }
@@ -214,8 +210,8 @@ def data_identity(config: DataConfig, source: str) -> str:
 
 
 def _comparison_values(config: RunConfig, metrics: dict[str, Any]) -> dict[str, float]:
-    published = {"published": PUBLISHED_ERRORS[config.recipe]} if config.recipe in PUBLISHED_ERRORS else {}
-    return published | {"mean field": metrics["mean_field"][next(iter(config.metrics))]}
+    printed = {"published": PUBLISHED_ERRORS[config.recipe]} if config.recipe in PUBLISHED_ERRORS else {}
+    return printed | {"mean field": metrics["mean_field"][next(iter(config.metrics))]}
 
 
 def _read_json_object(path: Path) -> dict[str, Any]:

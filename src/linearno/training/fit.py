@@ -26,6 +26,7 @@ from linearno.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 LOSS_SPIKE_FACTOR = 2  # warn if the loss exceeds its lowest value by this factor
+LONG_EPOCH_SECONDS = 20.0  # without a checkpoint; then one is written within the epoch
 WARM_UP_STEPS = 4  # the remaining time is estimated from as many steps after these
 
 
@@ -36,6 +37,7 @@ def fit(
     folder: Path,
     fingerprint: str,
     on_epoch: OnEpoch | None = None,
+    deadline: float = inf,
 ) -> None:
     """Train `setup.model` in place, or resume from the checkpoint in `folder`.
 
@@ -50,6 +52,7 @@ def fit(
         folder: for `history.jsonl` and `checkpoint/`.
         fingerprint: identifies the whole configuration; a folder with a checkpoint of another is refused.
         on_epoch: called after every epoch.
+        deadline: `time.monotonic()` after which training stops as after SIGTERM.
     """
     if parallel.is_main_process():
         writable_folder(folder)
@@ -59,7 +62,7 @@ def fit(
     set_matmul_precision(setup.config.precision)
     run = _Run(setup, device, folder, fingerprint)
     run.resume()
-    with stop_on_signals() as stop, run.trainer.active():
+    with stop_on_signals(deadline) as stop, run.trainer.active():
         while run.state.epoch < setup.config.epochs:
             for index in run.start_epoch():
                 run.trainer.step(index)
@@ -81,6 +84,7 @@ class _Run:
         settings = checkpoint_settings(setup.seed, setup.config)
         self.checkpoints = Checkpoints(folder / "checkpoint", fingerprint, settings)
         self.saved = -inf  # time of the last checkpoint
+        self.began = time.monotonic()
         self.steps_taken = 0  # by this process
 
     def resume(self) -> None:
@@ -94,7 +98,7 @@ class _Run:
             cut_history(self.history, state.epoch)
         self.lowest_loss = min((record.loss for record in read_history(self.history)), default=inf)
         if config.precision == "tf32" and state.device.type == "cpu":
-            log.warning("tf32 was asked for; a CPU has none and computes in fp32")
+            log.warning("tf32 is not available on a CPU, which computes in fp32")
         if (samples := config.batch * config.accumulate) < grid.replicas:
             log.warning("%d samples a step for %d processes: some have nothing to do", samples, grid.replicas)
         if grid.shards > 1:
@@ -131,6 +135,9 @@ class _Run:
             self._check_finite()
             self._save()
             raise Interrupted(number, state.epoch + 1, state.step)
+        if parallel.size() == 1 and self._epoch_is_long() and state.step < len(state.losses):
+            self._check_finite()
+            self._save()
 
     def end_epoch(self, stop: StopRequest, on_epoch: OnEpoch | None) -> None:
         """Validate, write the history, and a checkpoint if one is due."""
@@ -235,6 +242,11 @@ class _Run:
             return False
         due = time.monotonic() - self.saved >= self.config.checkpoint_seconds
         return parallel.all_reduce_max(1 if due else None) is not None
+
+    def _epoch_is_long(self) -> bool:
+        """Whether work since the last checkpoint, or the start, asks for one within the epoch."""
+        since = time.monotonic() - max(self.saved, self.began)
+        return since > max(self.config.checkpoint_seconds, LONG_EPOCH_SECONDS)
 
     def _save(self) -> None:
         self.saved = time.monotonic()

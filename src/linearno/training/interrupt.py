@@ -3,9 +3,11 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -28,10 +30,17 @@ class Interrupted(Exception):
 
 @dataclass
 class StopRequest:
-    """The number of the signal received; None until then."""
+    """The number of the signal received; None until then.
+
+    Args:
+        number: of the signal; SIGTERM after the deadline.
+        deadline: `time.monotonic()` at which to stop, as after SIGTERM.
+        installed: whether our handlers are.
+    """
 
     number: int | None = None
-    installed: bool = False  # whether our handlers are
+    deadline: float = inf
+    installed: bool = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None and number == signal.SIGINT:
@@ -39,11 +48,13 @@ class StopRequest:
         self.number = number
 
     def listen(self) -> None:
-        """Install the handlers again, which takes ten microseconds.
+        """Install the handlers again, which takes ten microseconds; look at the clock.
 
         A kernel compiler replaces them, and its own end the process if two signals come at once. `timeout`
         sends two.
         """
+        if self.number is None and time.monotonic() > self.deadline:
+            self.number = signal.SIGTERM
         if self.installed:
             self._install()
 
@@ -56,9 +67,12 @@ class StopRequest:
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
-    """Collect SIGINT and SIGTERM inside the block; only the main thread receives signals."""
-    request = StopRequest()
+def stop_on_signals(deadline: float = inf) -> Iterator[StopRequest]:
+    """Collect SIGINT and SIGTERM inside the block; only the main thread receives signals.
+
+    The deadline, a `time.monotonic()`, is a request to stop in any thread.
+    """
+    request = StopRequest(deadline=deadline)
     if threading.current_thread() is not threading.main_thread():
         yield request
         return

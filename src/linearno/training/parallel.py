@@ -1,6 +1,6 @@
 """Data-parallel and point-parallel training: processes share every batch and keep the same weights.
 
-With `shards` > 1, groups of so many processes share the points of their samples (`ops.sharded`).
+With `shards` > 1, groups of `shards` processes share the points of their samples (`ops.sharded`).
 
 Gradients are summed in one buffer after the last backward pass of a step. `DistributedDataParallel` takes the
 mean over processes instead, which is wrong if a batch does not divide evenly, and renames the weights.

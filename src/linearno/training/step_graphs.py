@@ -32,7 +32,7 @@ class StepGraph(NamedTuple):
 class StepGraphs:
     """Calls a step eagerly at first, then replays it: the same kernels on the same memory.
 
-    The last batch of an epoch may be smaller and has a graph of its own. All graphs share one memory pool,
+    The last batch of an epoch may be smaller and has a separate graph. All graphs share one memory pool,
     since they run one after another.
 
     Args:

@@ -263,7 +263,7 @@ def _repeated(batch: Batch, times: int) -> Batch:
 
 
 def frames_as_batch(frames: Fields, channels: int) -> Float[Tensor, "BT N c"]:
-    """(B, N, T·c) → (B·T, N, c): each frame becomes a sample, with a norm of its own."""
+    """(B, N, T·c) → (B·T, N, c): each frame becomes a sample with a separate norm."""
     return frames.unflatten(-1, (-1, channels)).transpose(1, 2).flatten(0, 1)
 
 

@@ -19,6 +19,8 @@ from linearno.viz.style import FONT, WIDTH, escape_mathtext
 
 # Perceptually uniform, and suitable for colour-blind readers.
 FIELD_COLORMAP, INPUT_COLORMAP, ERROR_COLORMAP = "viridis", "cividis", "magma"
+SIGNED_COLORMAP = "RdBu_r"  # zero is white
+SIGNED_SHARE = 0.2  # of the largest magnitude that both signs of a signed field reach
 # Inches around and between panels, in 1-D, 2-D and 3-D.
 MARGINS_X = (0.75, 1.0, 0.1), (0.7, 0.3, 0.15), (0.1, 0.4, 0.4)  # left, between, right
 MARGINS_Y = (0.7, 0.85, 0.6), (0.7, 1.1, 1.3), (0.7, 1.2, 0.9)  # top, between, bottom
@@ -77,16 +79,16 @@ def case_figure(case: Case, *, title: str = "") -> Figure:
     """Input, truth, prediction and |error|; truth and prediction share one colour scale."""
     figure, panels = _create_panels(case.coords, 4, over_time=case.over_time, view=case.view)
     figure.suptitle(escape_mathtext(title), fontsize=FONT + 1)
-    shared = color_limits(case.truth, case.prediction)
+    shared, shared_colors = color_scale(case.coords.shape[1], case.truth, case.prediction)
     error = np.abs(case.prediction - case.truth)
     for axes, name, values, scale, colors in (
-        (panels[1], "truth", case.truth, shared, FIELD_COLORMAP),
-        (panels[2], "prediction", case.prediction, shared, FIELD_COLORMAP),
+        (panels[1], "truth", case.truth, shared, shared_colors),
+        (panels[2], "prediction", case.prediction, shared, shared_colors),
         (panels[3], "absolute error", error, (0.0, color_limits(error)[1]), ERROR_COLORMAP),
     ):
         case.draw(axes, values, scale, colors, predicted=name == "prediction")
         _add_title_and_colorbar(axes, name, case.output_label)
-    _draw_input(panels[0], case, shared)
+    _draw_input(panels[0], case, shared, shared_colors)
     _label_axes(panels, case.axis_labels)
     apply_view(panels, case.view)
     return figure
@@ -99,10 +101,11 @@ def strip_figure(case: Case) -> Figure:
     """
     figure, panels = _create_panels(case.coords, 3, over_time=case.over_time, view=case.view, max_columns=3)
     figure.suptitle(escape_mathtext(case.output_label), fontsize=FONT + 1)
-    scale, error = color_limits(case.truth), np.abs(case.prediction - case.truth)
+    scale, field_colors = color_scale(case.coords.shape[1], case.truth)
+    error = np.abs(case.prediction - case.truth)
     for axes, name, values, limits, colors in (
-        (panels[0], "truth", case.truth, scale, FIELD_COLORMAP),
-        (panels[1], "prediction", case.prediction, scale, FIELD_COLORMAP),
+        (panels[0], "truth", case.truth, scale, field_colors),
+        (panels[1], "prediction", case.prediction, scale, field_colors),
         (panels[2], "absolute error", error, (0.0, color_limits(error)[1]), ERROR_COLORMAP),
     ):
         case.draw(axes, values, limits, colors, predicted=name == "prediction")
@@ -115,14 +118,14 @@ def strip_figure(case: Case) -> Figure:
     return figure
 
 
-def _draw_input(axes: Any, case: Case, scale: Limits) -> None:
+def _draw_input(axes: Any, case: Case, scale: Limits, colors: str) -> None:
     """Draw the input of the model: observed values, a field, or only the points."""
     if case.observed is not None:
         coords, values = case.coords[case.observed], case.truth[case.observed]
-        draw_observed(axes, coords, values, scale)
+        draw_observed(axes, coords, values, scale, colors)
         _add_title_and_colorbar(axes, f"{len(values):,} of {len(case.coords):,} observed", case.output_label)
     elif case.input is not None:
-        case.draw(axes, case.input, color_limits(case.input), INPUT_COLORMAP)
+        case.draw(axes, case.input, *color_scale(case.coords.shape[1], case.input, colors=INPUT_COLORMAP))
         _add_title_and_colorbar(axes, "input", case.input_label)
     else:
         draw_points(axes, case.coords)
@@ -138,10 +141,11 @@ def field_figure(
     grid: Grid = None,
     title: str = "",
     view: View = None,
+    limits: Limits | None = None,
 ) -> Figure:
-    """One field with its colour bar."""
+    """One field with its colour bar; `limits` of the colours, its own by default."""
     figure, panels = _create_panels(coords, 1, view=view)
-    draw_field(panels[0], coords, values, grid, color_limits(values), FIELD_COLORMAP)
+    draw_field(panels[0], coords, values, grid, limits or color_limits(values), FIELD_COLORMAP)
     _add_title_and_colorbar(panels[0], title, label)
     _label_axes(panels, axis_labels)
     apply_view(panels, view)
@@ -157,6 +161,22 @@ def color_limits(*fields: Values) -> Limits:
     low, high = float(values.min()), float(values.max())
     margin = 0.0 if high > low else 0.5 * abs(high) or 0.5
     return low - margin, high + margin
+
+
+def color_scale(
+    axes: int, truth: Values, *others: Values, colors: str = FIELD_COLORMAP
+) -> tuple[Limits, str]:
+    """Limits and colour map of all fields: symmetric about zero and diverging if the truth is signed.
+
+    With one coordinate (`axes`) fields are lines, whose limits are those of the values.
+    """
+    low, high = color_limits(truth)
+    signed = axes > 1 and min(-low, high) >= SIGNED_SHARE * max(-low, high)
+    low, high = color_limits(truth, *others)
+    if not signed:
+        return (low, high), colors
+    largest = max(-low, high)
+    return (-largest, largest), SIGNED_COLORMAP
 
 
 def draw_field(
@@ -215,7 +235,7 @@ def draw_points(axes: Any, coords: Coords) -> None:
 
 
 def draw_observed(
-    axes: Any, coords: Float[ndarray, "K X"], values: Float[ndarray, "K"], scale: Limits
+    axes: Any, coords: Float[ndarray, "K X"], values: Float[ndarray, "K"], scale: Limits, colors: str
 ) -> None:
     """Draw a dot for each observed value, with the colour scale of the whole field."""
     if coords.shape[1] == 1:
@@ -225,7 +245,7 @@ def draw_observed(
     if coords.shape[1] == 2:
         axes.set_facecolor(UNOBSERVED_COLOR)
     size = dot_size(len(coords)) / 5
-    axes.scatter(*coords[:, :3].T, c=values, s=size, cmap=FIELD_COLORMAP, vmin=scale[0], vmax=scale[1])
+    axes.scatter(*coords[:, :3].T, c=values, s=size, cmap=colors, vmin=scale[0], vmax=scale[1])
 
 
 def dot_size(points: int, inches: float = 2.4) -> float:

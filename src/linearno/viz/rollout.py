@@ -19,7 +19,6 @@ from numpy import ndarray
 from linearno.viz.encode import Pixels, pixels
 from linearno.viz.fields import (
     ERROR_COLORMAP,
-    FIELD_COLORMAP,
     INPUT_COLORMAP,
     Coords,
     Grid,
@@ -27,6 +26,7 @@ from linearno.viz.fields import (
     Values,
     apply_view,
     color_limits,
+    color_scale,
     draw_field,
     panel_aspect,
     view_around,
@@ -256,7 +256,9 @@ def _known_field(case: RolloutCase, frames: _Field) -> _Field:
     """Style of the input: that of the frames, or a separate colour scale for another field."""
     if not case.known_label:
         return frames
-    return _Field("input", case.known[:, None], color_limits(case.known), INPUT_COLORMAP)
+    return _Field(
+        "input", case.known[:, None], *color_scale(case.coords.shape[1], case.known, colors=INPUT_COLORMAP)
+    )
 
 
 def _fields(case: RolloutCase) -> tuple[_Field, _Field, _Field]:
@@ -266,10 +268,11 @@ def _fields(case: RolloutCase) -> tuple[_Field, _Field, _Field]:
     or at the range of the truth if that is less.
     """
     shown = case.truth if case.known_label else np.column_stack([case.known, case.truth])
-    scale, error = color_limits(shown.ravel()), np.abs(case.prediction - case.truth)
-    largest = min(color_limits(error.ravel())[1], scale[1] - scale[0])
+    scale, colors = color_scale(case.coords.shape[1], shown.ravel())
+    error, true_range = np.abs(case.prediction - case.truth), color_limits(shown.ravel())
+    largest = min(color_limits(error.ravel())[1], true_range[1] - true_range[0])
     return (
-        _Field("truth", case.truth, scale, FIELD_COLORMAP),
-        _Field("prediction", case.prediction, scale, FIELD_COLORMAP, predicted=True),
+        _Field("truth", case.truth, scale, colors),
+        _Field("prediction", case.prediction, scale, colors, predicted=True),
         _Field("absolute error", error, (0.0, largest), ERROR_COLORMAP),
     )

@@ -35,6 +35,7 @@ RECORD_SECONDS = 1.0  # between writes of the progress record
 Fields = dict[str, ndarray]
 Make = Callable[[np.random.Generator, int], Fields]
 MakeBatch = Callable[..., Fields]
+MapBatches = Callable[[Callable[[list[Job]], int], list[list[Job]]], Generator[int, None, None]]
 Arrays = dict[Path, tuple[int, ...]]  # files of a set and their shapes
 
 
@@ -98,11 +99,13 @@ class DataGenerator:
         tick: Callable[[int], None],
         device: str = "cpu",
         scheme: str | None = None,
+        map_batches: MapBatches | None = None,
     ) -> None:
         """Write `{split}_{field}.npy` and a card to `root`, or resume an interrupted call: see `Generate`.
 
         Arrays are written as `.npy.part` and renamed when complete. A call that is stopped before the first
         sample leaves no file. Scripts need `if __name__ == "__main__":`, as worker processes import them.
+        `map_batches` applies a function to batches elsewhere than in processes of this machine.
         """
         if workers < 1:
             raise UserError(f"workers={workers}: expected at least 1")
@@ -129,7 +132,8 @@ class DataGenerator:
                 progress = progress or _reserve_arrays(root, start, arrays)
                 if progress.done:
                     tick(progress.done)
-                _record_progress(root, progress, self._solve(root, progress, chosen_device, workers), tick)
+                solved = self._solve(root, progress, chosen_device, workers, map_batches)
+                _record_progress(root, progress, solved, tick)
             self._finish(root, start, list(arrays))
 
     def device(self, name: str) -> torch.device:
@@ -150,7 +154,12 @@ class DataGenerator:
         return name
 
     def _solve(
-        self, root: Path, progress: Progress, device: torch.device, workers: int
+        self,
+        root: Path,
+        progress: Progress,
+        device: torch.device,
+        workers: int,
+        map_batches: MapBatches | None,
     ) -> Generator[int, None, None]:
         """Solve the remaining samples in batches; yield the number of samples of each finished batch."""
         plan, jobs = progress.plan, progress.plan.jobs[progress.done :]
@@ -166,6 +175,8 @@ class DataGenerator:
             size = max(1, min(size, ceil(len(jobs) / workers)))
         batches = [jobs[i : i + size] for i in range(0, len(jobs), size)]
         solve = partial(_solve_batch, make, root, plan, device)
+        if map_batches:
+            return map_batches(solve, batches)
         return process_map(solve, batches, workers) if on_cpu else (solve(batch) for batch in batches)
 
     def _finish(self, root: Path, start: Progress, arrays: Sequence[Path]) -> None:

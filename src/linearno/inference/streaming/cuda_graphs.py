@@ -110,7 +110,7 @@ _GRAPH_CACHES: WeakKeyDictionary[nn.Module, GraphCache] = WeakKeyDictionary()
 
 
 def graph_cache_of(model: nn.Module, elements: int) -> GraphCache | None:
-    """The graphs of `model` for chunks with so many elements; None if graphs do not pay.
+    """CUDA graphs of `model` for chunks with `elements` elements; None if graphs do not pay.
 
     They are dropped when a weight has moved in memory.
     """

@@ -1,4 +1,4 @@
-"""A model that marches or completes, asked with other points and other data than those of its training."""
+"""Rollout and reconstruction models queried at other points and with other data than in training."""
 
 import csv
 import logging
@@ -32,7 +32,7 @@ def rows_of(path):
         return list(csv.reader(file))
 
 
-def test_a_field_is_asked_anywhere_from_observations_in_a_file(completed, seen, tmp_path):
+def test_a_field_is_queried_anywhere_from_observations_in_a_file(completed, seen, tmp_path):
     coords, values = seen
     np.savez(tmp_path / "seen.npz", coords=coords, **{"u observed": values[..., 0]})
     (tmp_path / "places.csv").write_text("t,x\n0.3,0.1\n0.5,0.5\n0.7,0.9\n")
@@ -71,7 +71,7 @@ def test_matlab_has_columns_and_no_spaces_in_names(completed, seen, tmp_path):
         ("x,t\n0,nan\n", "coords holds NaN or infinite values"),
     ],
 )
-def test_places_that_are_none_are_refused_and_nothing_is_written(completed, seen, tmp_path, text, complaint):
+def test_invalid_query_points_are_refused_and_nothing_is_written(completed, seen, tmp_path, text, complaint):
     np.savez(tmp_path / "seen.npz", coords=seen[0], u_observed=seen[1][..., 0])
     (tmp_path / "places.csv").write_text(text)
     words = refused(
@@ -102,7 +102,7 @@ def test_a_grid_in_another_order_is_warned_of(marched, caplog):
     assert "not those of the grid that the model was trained on" in caplog.text
 
 
-def test_a_rollout_that_runs_away_is_told_with_its_first_step(marched, caplog):
+def test_a_rollout_that_runs_away_is_reported_with_its_first_step(marched, caplog):
     bundle, frames = load(marched), open_splits(open_run(marched).data).test.inputs
     frames = frames.clone()
     frames[1] = 3e38  # the next frame is no number any more
@@ -122,7 +122,7 @@ def test_a_run_evaluated_on_a_finer_grid_can_be_reported(completed, finer, tmp_p
     assert code == 0, output
 
 
-def test_a_model_tied_to_a_grid_says_what_would_untie_it(marched):
+def test_a_model_tied_to_a_grid_names_the_settings_that_free_it(marched):
     frames = open_splits(open_run(marched).data).test.inputs
     with pytest.raises(UserError, match=r"build it with unified.place=coords"):
         load(marched).predict(frames, memory="1GB")
@@ -141,11 +141,11 @@ def test_a_model_tied_to_a_grid_says_what_would_untie_it(marched):
         ),
     ],
 )
-def test_frames_that_do_not_do_are_told(marched, tmp_path, arrays, complaint):
+def test_unusable_frames_are_reported(marched, tmp_path, arrays, complaint):
     np.savez(tmp_path / "first.npz", **arrays)
     assert complaint in refused("predict", marched, tmp_path / "first.npz", "-o", tmp_path / "a.npz")
 
 
-def test_a_place_for_the_answer_is_refused_before_any_work(marched, tmp_path):
+def test_an_unwritable_output_is_refused_before_any_work(marched, tmp_path):
     words = refused("predict", marched, tmp_path / "none.npz", "-o", tmp_path / "a.csv")
     assert "a.csv: expected one of .npz, .mat" in words
