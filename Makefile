@@ -4,12 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test check docs lint format environment clean
+.PHONY: help demo test check studio-test docs lint format environment clean
 
 help:
 	@echo "make demo    build .venv, solve Darcy flow, train two small neural operators, write a report"
 	@echo "make test    build .venv, check style, types and layers, run the whole test suite"
 	@echo "make check   the same without the slow tests, in three minutes on two cores"
+	@echo "make studio-test  install playwright, test the studio in a browser (needs chromium) and the service"
 	@echo "make docs    build the documentation into site/"
 	@echo "make lint    ruff, mypy and import-linter only"
 	@echo "make format  let ruff rewrite what it can"
@@ -34,6 +35,11 @@ test: lint
 check: lint
 	@echo "==> fast tests"
 	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
+
+studio-test: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt playwright
+	@test -x /usr/bin/chromium || echo "tests in a browser are skipped: install the package chromium"
+	@$(BIN)/python -m pytest tests/studio tests/service
 
 docs: $(READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -36,6 +36,11 @@ VERBS = {
         "random-airfoils": Verb("airfoil_cases:random_airfoils", "Compare random airfoils with NeuralFoil"),
         "forging-meshes": Verb("forging_meshes:forging_meshes", "Compare forgings on finer meshes"),
     },
+    "Service and studio": {
+        "serve-load": Verb("serve:serve_load", "Send many requests to a service"),
+        "serve-malicious": Verb("serve:serve_malicious", "Send malicious uploads to a service"),
+        "studio-latency": Verb("studio:studio_latency", "Time a slider of the studio in a browser"),
+    },
     "Records": {
         "results": Verb("cli.results:results", "List the records, or write the tables of the docs"),
         "block-diagrams": Verb("block_diagrams:block_diagrams", "Draw the blocks of the models"),

@@ -29,6 +29,8 @@ VERBS = {
     "Use": {
         "predict": Verb("predict:predict", "Predict fields for new inputs or meshes"),
         "query": Verb("query:query", "Predict at arbitrary points, such as probes"),
+        "studio": Verb("studio:studio", "Explore runs in the browser"),
+        "serve": Verb("serve:serve", "Serve a run over HTTP"),
         "export": Verb("export:export", "Export a run as an ONNX or torch.export file"),
         "import": Verb("import_:import_", "Import weights of the published code as a run"),
     },

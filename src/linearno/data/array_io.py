@@ -1,7 +1,7 @@
 """Read inputs of predictions from `.npz` and `.mat` files of arrays, and write predictions to them."""
 
 import csv
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -48,12 +48,34 @@ def read_input_arrays(
         need_coords: whether the file must contain `coords`.
     """
     arrays = read_arrays(path, [*spec.inputs, "coords"])
+    return arrange_inputs(path, arrays, array_names(path), spec, stride=stride, need_coords=need_coords)
+
+
+def arrange_inputs(
+    path: Path | str,
+    arrays: Mapping[str, ndarray],
+    known: Sequence[str],
+    spec: FieldSpec,
+    *,
+    stride: int = 1,
+    need_coords: bool = False,
+) -> InputArrays:
+    """Arrange named float32 arrays as the inputs that `spec` names, and check their shapes.
+
+    Args:
+        path: source of the arrays, named in errors.
+        arrays: arrays by name.
+        known: names of all arrays of the source, for errors.
+        spec: fields of the model.
+        stride: use every `stride`-th point of a grid.
+        need_coords: whether there must be `coords`.
+    """
     missing = [name for name in spec.inputs if name not in arrays]
     if missing and len(missing) < len(spec.inputs):
         there = f"{len(spec.inputs) - len(missing)} of the {len(spec.inputs)} fields that the model takes"
         raise UserError(f"{path} holds {there}: {', '.join(missing)} not there; give all of them")
     if missing:
-        raise UserError(f"{path} holds no {missing[0]!r}; {did_you_mean(missing[0], array_names(path))}")
+        raise UserError(f"{path} holds no {missing[0]!r}; {did_you_mean(missing[0], known)}")
     if (need_coords or not spec.inputs) and "coords" not in arrays:
         raise UserError(f"{path} holds no 'coords': the points ({', '.join(spec.coords)}) to answer at")
     fields: list[Tensor] = []
@@ -80,7 +102,7 @@ def _column_as_row(values: ndarray, coords: ndarray) -> ndarray:
 
 
 def _field(
-    path: Path, name: str, values: ndarray, spec: FieldSpec, stride: int
+    path: Path | str, name: str, values: ndarray, spec: FieldSpec, stride: int
 ) -> tuple[Tensor, tuple[int, ...]]:
     """One field as (S, N), and its shape: strided to the grid of `spec`, or a list of points."""
     if not values.size:
@@ -104,7 +126,7 @@ def _field(
     return flat, tuple(values.shape)
 
 
-def _coords(path: Path, values: ndarray, spec: FieldSpec) -> Tensor:
+def _coords(path: Path | str, values: ndarray, spec: FieldSpec) -> Tensor:
     if values.ndim not in (2, 3) or values.shape[-1] != len(spec.coords):
         raise UserError(
             f"{path}: coords has shape {values.shape}, expected (points, {len(spec.coords)}) "

@@ -107,16 +107,31 @@ class MeshModel:
         inputs = None if sample.inputs is None else sample.inputs[None]
         mean, std = self._mean_and_std(inputs, sample.coords[None])
         seconds = time.perf_counter() - began
+        return self.as_prediction(case, mean[0], seconds, std=None if std is None else std[0])
+
+    def as_prediction(
+        self,
+        case: Case,
+        mean: Float[Tensor, "K C"],
+        seconds: float,
+        *,
+        std: Float[Tensor, "K C"] | None = None,
+    ) -> MeshPrediction:
+        """The prediction with its novelty, intervals, and the errors of fields that the file holds.
+
+        Targets of the surface are NaN elsewhere.
+        """
         widths = None
         if (intervals := self.bundle.intervals) is not None and (std is not None or intervals.deviations):
-            widths = intervals.half_widths(std, mean)[0].numpy()
-        values = mean[0].numpy()
+            batch_std = None if std is None else std[None]
+            widths = intervals.half_widths(batch_std, mean[None])[0].numpy()
+        values = mean.numpy().copy()
         if case.surface is not None:
             for name in self.fields.surface_targets:
                 for channel in self._channels(name):
                     values[~case.surface, channel] = np.nan
         errors = {name: self._relative_error(case, values, name) for name in case.found}
-        spread = None if std is None else std[0].numpy()
+        spread = None if std is None else std.numpy()
         return MeshPrediction(case, values, seconds, errors, self.novelty(case), widths, spread)
 
     def _mean_and_std(self, inputs: Tensor | None, coords: Tensor) -> tuple[Tensor, Tensor | None]:

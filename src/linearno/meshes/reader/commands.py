@@ -25,7 +25,7 @@ from linearno.meshes.reader.geometry import (
     orient_normals,
 )
 from linearno.meshes.reader.io import faults_of, is_array_file, open_mesh, read_blocks
-from linearno.meshes.reader.mesh import Arrays, CaseFile, Mesh, mean_over
+from linearno.meshes.reader.mesh import Arrays, CaseFile, Cells, Mesh, mean_over
 from linearno.meshes.reader.patches import marks_of, names_in, patch_surface
 from linearno.meshes.reader.plane import to_space
 from linearno.meshes.reader.quantities import Functional, weights_of
@@ -246,6 +246,12 @@ def interpolate(file: CaseFile, points: ndarray, values: ndarray, location: str,
             f"does not contain {outside} of {len(points)} query points; this model predicts inside it only"
         )
     return found["value"].reshape(len(points), -1)
+
+
+def shape_of(file: CaseFile) -> tuple[ndarray, Cells | None]:
+    """Points (N, 3) and cells of a case, without fields."""
+    mesh = open_mesh(file)
+    return np.asarray(mesh.points, dtype=float), mesh.cells
 
 
 def points_of(file: CaseFile) -> ndarray:
