@@ -11,6 +11,7 @@ VERBS = {
         "model-steps": Verb("model_steps:model_steps", "Time a training step of every model"),
         "step-check": Verb("step_check:step_check", "Compare step times with reference times"),
         "scale": Verb("cli.scale:scale", "Measure large meshes"),
+        "lattice-speed": Verb("lattice_speed:lattice_speed", "Time the lattice Boltzmann solver"),
         "darcy-cpu": Verb("darcy_cpu:darcy_cpu", "Compare with plain PyTorch on a CPU"),
     },
     "Accuracy": {
@@ -26,6 +27,8 @@ VERBS = {
         ),
         "airfoil-flows": Verb("airfoil_flows:airfoil_flows", "Compare flows with the published flows"),
         "forging-meshes": Verb("forging_meshes:forging_meshes", "Compare forgings on finer meshes"),
+        "lattice-flows": Verb("lattice_flows:lattice_flows", "Compare lattice flows with exact ones"),
+        "lattice-cars": Verb("lattice_cars:lattice_cars", "Compare surface pressures of cars"),
     },
     "Records": {
         "results": Verb("cli.results:results", "List the records, or write the tables of the docs"),
