@@ -3,27 +3,9 @@
 import numpy as np
 import pytest
 
+from benchmarks.solids import cube_sphere
 from linearno.core.errors import UserError
 from linearno.solvers.surface_distance import ClosedSurface
-
-
-def cube_sphere(n, radius=1.0, centre=(0.0, 0.0, 0.0)):
-    """Vertices and quadrilaterals of a sphere: the sides of a cube, n × n each, moved to the radius."""
-    side = np.arange(n + 1) / n * 2 - 1
-    a, b = np.meshgrid(np.tan(side * np.pi / 4), np.tan(side * np.pi / 4), indexing="ij")
-    number = np.arange((n + 1) ** 2).reshape(n + 1, n + 1)
-    quad = np.stack([number[:-1, :-1], number[1:, :-1], number[1:, 1:], number[:-1, 1:]], axis=-1)
-    points, quads = [], []
-    for axis in range(3):
-        for sign in (-1.0, 1.0):
-            one = np.stack([np.full_like(a, sign), a, b], axis=-1).reshape(-1, 3)
-            quads.append(quad.reshape(-1, 4)[:, :: int(sign)] + len(points) * (n + 1) ** 2)
-            points.append(np.roll(one, axis, axis=1))
-    every = np.concatenate(points)
-    vertices, index = np.unique(every.round(9), axis=0, return_inverse=True)
-    vertices = vertices / np.linalg.norm(vertices, axis=1, keepdims=True) * radius + centre
-    return vertices, index.reshape(-1)[np.concatenate(quads)]
-
 
 BOX = np.array([[x, y, z] for x in (0, 1) for y in (0, 2) for z in (0, 3)], float)
 FACES = [[0, 1, 3, 2], [4, 6, 7, 5], [0, 4, 5, 1], [2, 3, 7, 6], [0, 2, 6, 4], [1, 5, 7, 3]]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.solids import cube_sphere
 from linearno.core.errors import SampleError, UserError
 from linearno.solvers import wind_tunnel
 from linearno.solvers.lattice_walls import VELOCITIES
 from linearno.solvers.surface_distance import ClosedSurface
 from linearno.solvers.wind_tunnel import MeanFlow, Tunnel, pressure_drag, solve_wind_tunnel, surface_walls
-from tests.solvers.test_surface_distance import cube_sphere
 
 SPHERE = cube_sphere(10, radius=0.5)
 COARSE = Tunnel(
@@ -30,7 +30,7 @@ def test_drag_of_a_sphere_at_reynolds_100():
     flow = solve_wind_tunnel([ball()], COARSE)
     drag = flow.drag[0] / (0.5 * np.pi / 4)
     assert float(drag[-5:].mean()) == pytest.approx(1.37, abs=0.07), drag
-    assert float((drag[-5:].mean() / drag[-15:-10].mean())) == pytest.approx(1, abs=0.02)
+    assert float(drag[-5:].mean() / drag[-15:-10].mean()) == pytest.approx(1, abs=0.02)
 
 
 def test_the_flow_around_a_sphere_stagnates_in_front_and_is_symmetric():

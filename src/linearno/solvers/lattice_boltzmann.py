@@ -34,6 +34,7 @@ Populations = Float[Tensor, "B Q Xh Yh Zh"]  # with halo
 Cells = Float[Tensor, "..."]
 Backend = Literal["auto", "plain", "kernel"]
 
+MAX_POPULATIONS = 1 << 31  # of all flows: kernels have 32-bit indices
 MAX_SPEED = 0.3  # lattice units; the error of the compressible method grows with its square
 MAX_SLAB_CELLS = 1 << 15  # cells that the plain step updates at once: its temporaries stay in the cache
 GRAPH_STEPS = 10  # steps of a CUDA graph; even, because two buffers alternate
@@ -154,6 +155,10 @@ class LatticeFlow:
         self.shape, self.smagorinsky, self.steps_done = shape, smagorinsky, 0
         device, flows = torch.device(device), len(walls) if walls else 1
         padded = [size + 2 for size in shape]
+        if 19 * flows * math.prod(padded) >= MAX_POPULATIONS:
+            raise UserError(
+                f"{flows} flows of {shape} cells have more than 2³¹ populations; solve fewer at once"
+            )
         self.populations = torch.zeros(flows, 19, *padded, device=device, dtype=dtype)
         state = initial if initial is not None else _free_stream(shape, speed)
         start = torch.stack(equilibrium(state[0], list(state[1:])))  # type: ignore[arg-type]
@@ -204,7 +209,7 @@ class LatticeFlow:
     def _make_step(self, backend: Backend) -> Callable[[Tensor, Tensor], None]:
         plain = not self.populations.is_cuda if backend == "auto" else backend == "plain"
         if not plain:
-            from linearno.solvers.lattice_kernel import fused_step  # noqa: PLC0415 (Triton is optional)
+            from linearno.solvers.lattice_kernel import fused_step
 
             return fused_step(self._halo, self.links, self.tau0, self.smagorinsky)
         return self._plain_step

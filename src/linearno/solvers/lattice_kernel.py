@@ -18,7 +18,6 @@ from linearno.solvers.lattice_walls import SlotCopies, WallLinks
 
 BLOCK = 256  # cells of a program
 LINK_BLOCK = 128
-MAX_POPULATIONS = 1 << 31  # indices are 32-bit
 
 
 @triton.jit

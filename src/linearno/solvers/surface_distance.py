@@ -117,10 +117,16 @@ class ClosedSurface:
     def inside_columns(
         self, x: Float[ndarray, "X"], y: Float[ndarray, "Y"], z: Float[ndarray, "Z"]
     ) -> Bool[ndarray, "X Y Z"]:
-        """Points of a grid with a winding number above 1/2: signed crossings of a ray along z.
+        """Points of a grid inside of the surface: winding number above 1/2."""
+        return self.winding_columns(x, y, z) > 0
+
+    def winding_columns(
+        self, x: Float[ndarray, "X"], y: Float[ndarray, "Y"], z: Float[ndarray, "Z"]
+    ) -> Int[ndarray, "X Y Z"]:
+        """Winding number at the points of a grid: signed crossings of rays along z.
 
         Args:
-            x, y, z: increasing coordinates, evenly spaced along x and y.
+            x, y, z: increasing coordinates.
         """
         corners = self._corners
         crossings = np.zeros((len(x), len(y), len(z) + 1), np.int32)
@@ -132,7 +138,7 @@ class ClosedSurface:
         spans = (last - first).max(axis=0, initial=0)
         for i in range(spans[0]):
             for j in range(spans[1]):
-                column = first + [i, j]
+                column = first + np.array([i, j])
                 chosen = np.flatnonzero((column < last).all(axis=1))
                 at = column[chosen]
                 rays = np.stack([x[at[:, 0]], y[at[:, 1]]], axis=-1)
@@ -140,7 +146,7 @@ class ClosedSurface:
                 level = np.searchsorted(z, height[hit])
                 np.add.at(crossings, (at[hit, 0], at[hit, 1], level), sign[hit])
         # A ray upwards enters through a triangle whose normal points down, and leaves at one that points up.
-        return crossings.cumsum(axis=2)[..., :-1] < 0
+        return -crossings.cumsum(axis=2)[..., :-1]
 
 
 def vertex_normals(vertices: Float[ndarray, "V 3"], polygons: Int[ndarray, "P K"]) -> Float[ndarray, "V 3"]:
