@@ -28,6 +28,7 @@ VERBS = {
         "airfoil-flows": Verb("airfoil_flows:airfoil_flows", "Compare flows with the published flows"),
         "forging-meshes": Verb("forging_meshes:forging_meshes", "Compare forgings on finer meshes"),
         "lattice-flows": Verb("lattice_flows:lattice_flows", "Compare lattice flows with exact ones"),
+        "car-shapes": Verb("car_shapes:car_shapes", "Compare and draw random car bodies"),
         "lattice-cars": Verb("lattice_cars:lattice_cars", "Compare surface pressures of cars"),
     },
     "Records": {

@@ -62,7 +62,6 @@ MODELS: Mapping[str, Variant] = {
     ),
     "gnot": _library("GNOT", width=256, depth=8),
     "galerkin": _ours("Galerkin Transformer", width=256),
-    "geo-fno": _ours("Geo-FNO on a grid of 24³ points", width=32, modes=8, latent=24),
     "mlp": _ours("MLP at each point"),
     "graphsage": _library("GraphSAGE", width=128, depth=8, form="simplified", graph=GRAPH),
     "pointnet": _library("PointNet", width=16, form="simplified"),

@@ -190,7 +190,10 @@ def _along(car: Car, a: ndarray, v: ndarray, t: ndarray) -> ndarray:
 def displaced(
     points: Float[ndarray, "V 3"], amplitude: float, rng: np.random.Generator
 ) -> Float[ndarray, "V 3"]:
-    """Points moved along their normals by random waves with a standard deviation `amplitude`, even in x."""
+    """Points moved along their normals by random waves with a standard deviation `amplitude`, even in x.
+
+    The floor stays almost flat: the amplitude falls to a quarter where normals point downwards.
+    """
     length = rng.uniform(*WAVE_LENGTHS, WAVES)
     direction = rng.normal(size=(WAVES, 3))
     number = 2 * np.pi * direction / np.linalg.norm(direction, axis=1, keepdims=True) / length[:, None]
@@ -198,11 +201,12 @@ def displaced(
     along = points[:, 1:] @ number[:, 1:].T + phase
     waves = 2 / np.sqrt(WAVES) * np.cos(points[:, :1] * number[:, 0]) * np.cos(along) @ weight
     normals = vertex_normals(points, surface_mesh().quads)
-    return points + amplitude * waves[:, None] * normals
+    floor = np.clip(-normals[:, 1:2], 0, 1) ** 2
+    return points + amplitude * (1 - 0.75 * floor) * waves[:, None] * normals
 
 
 def problem(points: Float[ndarray, "V 3"]) -> str | None:
-    """Why a body is refused: its volume, a degenerate quadrilateral or a self-intersection; None if it is not."""
+    """Why a body is refused: volume, degenerate quadrilateral or self-intersection; None if it is plausible."""
     if points.shape != (SURFACE_POINTS, 3):
         return f"{len(points)} points, expected {SURFACE_POINTS}"
     quads = surface_mesh().quads
