@@ -3,6 +3,7 @@
 import time
 from typing import Annotated
 
+import numpy as np
 import torch
 import typer
 
@@ -36,7 +37,7 @@ def lattice_speed(
     chosen: Backend = "kernel" if backend == "kernel" else "plain" if backend == "plain" else "auto"
     tunnel = Tunnel(spacing=spacing)
     vertices, quads = cube_sphere(24, radius=0.7)
-    walls = surface_walls(ClosedSurface(vertices + [0, 0.7, 0], quads, "sphere"), tunnel)
+    walls = surface_walls(ClosedSurface(vertices + np.array([0, 0.7, 0]), quads, "sphere"), tunnel)
     lattice = LatticeFlow(
         tunnel.shape, tunnel.sides, walls=[walls] * flows, viscosity=0.0025, smagorinsky=0.17, speed=0.15,
         sponge=32, device=target, backend=chosen,

@@ -15,6 +15,7 @@ from linearno.data.availability import Source, describe_generated, how_to_genera
 from linearno.data.benchmark import DATASETS, Benchmark, DataConfig, SampleLayout, Splits
 from linearno.data.field_data import FieldData
 from linearno.data.generation.card import card_problems, read_card_for
+from linearno.data.legacy_vtk import read_grid
 from linearno.data.sample import FieldSpec
 from linearno.data.scaler import EPS
 from linearno.data.shapenet_car_files import (
@@ -40,7 +41,8 @@ from linearno.data.shapenet_car_metrics import (
     volume,
 )
 from linearno.data.shapenet_car_models import MODELS, PROTOCOL, VARIANTS
-from linearno.data.shapenet_car_points import CarFields, CarRows, car_rows
+from linearno.data.shapenet_car_points import CarCells, CarFields, CarRows, car_rows, cells_of_rows
+from linearno.solvers.car_mesh import volume_mesh
 
 Statistics = Literal["published", "separate"]
 NAME = "shapenet-car"
@@ -110,7 +112,7 @@ def _is_published(root: Path, source: Source) -> bool:
 
 def _published(cfg: ShapeNetCarConfig) -> tuple[dict[str, Reader], str]:
     original = find_cars(cfg.root)
-    folders = {"train": sum(original.cars[1:], []), "test": original.cars[0]}
+    folders = {"train": [car for fold in original.cars[1:] for car in fold], "test": original.cars[0]}
     for split, found in folders.items():
         if len(found) < cfg.sizes[split]:
             raise UserError(
@@ -192,13 +194,22 @@ def _field_data(spec: FieldSpec, cars: Sequence[CarRows], scale: Tensor, statist
     return FieldData(spec, coords, stack("inputs"), targets, surface=marks, aux=aux)
 
 
+def car_cells(cfg: ShapeNetCarConfig) -> CarCells:
+    """Mesh of the rows of all cars, from the first test car."""
+    if _is_published(cfg.root, cfg.source):
+        folder = find_cars(cfg.root).cars[0][0]
+        return cells_of_rows(read_car(folder), read_grid(folder / VOLUME_FILE).cells)
+    read = stored_cars(cfg.root, "test", how_to_generate(NAME, cfg.root))
+    return cells_of_rows(read(0), volume_mesh().hexahedra)
+
+
 def verify_shapenet_car(root: Path) -> list[str]:
     """Problems of the published folders or the generated set in `root`, one line each."""
     if published_folder(root) is None:
         return card_problems(root, NAME, how=how_to_generate(NAME, root))
     original = find_cars(root)
     lines = list(sizes_of_folds(original.cars))
-    for folder in sum(original.cars, []):
+    for folder in [car for fold in original.cars for car in fold]:
         try:
             read_car(folder)
         except UserError as error:

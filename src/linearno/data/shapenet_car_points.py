@@ -85,6 +85,28 @@ def car_rows(car: CarFields) -> CarRows:
     )
 
 
+class CarCells(NamedTuple):
+    """Mesh of a sample.
+
+    Args:
+        quads: corners of the quadrilaterals, counted from the first surface point.
+        hexahedra: corners (E, 8) of the volume's cells, as rows.
+        surface: number of surface points.
+    """
+
+    quads: Int[ndarray, "P 4"]
+    hexahedra: Int[ndarray, "E 8"]
+    surface: int
+
+
+def cells_of_rows(car: CarFields, hexahedra: Int[ndarray, "E 8"]) -> CarCells:
+    """Mesh of the rows of a car whose volume's cells have the nodes `hexahedra`."""
+    distance, nearest = cKDTree(car.points.astype(float)).query(car.nodes.astype(float))
+    off = distance > SAME_POINT
+    row = np.where(off, np.cumsum(off) - 1, off.sum() + nearest)
+    return CarCells(car.quads, row[hexahedra], len(car.points))
+
+
 def area_vectors(points: Float[ndarray, "V 3"], quads: Int[ndarray, "P 4"]) -> Float[ndarray, "P 3"]:
     """Normal of each quadrilateral times its area."""
     a, b, c, d = np.moveaxis(points[quads], 1, 0)

@@ -45,7 +45,8 @@ def draw_body(
     view: str = "front",
     *,
     limits: tuple[float, float] | None = None,
-    colours: str = "RdBu_r",
+    colours: str = "viridis",
+    flat: bool = False,
     size: tuple[int, int] = TILE,
 ) -> Image:
     """Picture of a body from a fixed camera.
@@ -55,6 +56,7 @@ def draw_body(
         view: key of `VIEWS`.
         limits: values at the ends of the colour scale; the smallest and largest value by default.
         colours: matplotlib colour map.
+        flat: colour each polygon by its first corner, for values that are numbers of classes.
         size: width and height in pixels.
     """
     require_extra("pyvista", "mesh")
@@ -68,11 +70,15 @@ def draw_body(
     if body.values is None:
         plotter.add_mesh(mesh, color="lightsteelblue", smooth_shading=True, split_sharp_edges=False)
     else:
-        mesh.point_data["values"] = body.values
-        plotter.add_mesh(mesh, scalars="values", cmap=colours, clim=limits, show_scalar_bar=False)
+        if flat:
+            mesh.cell_data["values"] = body.values[body.polygons[:, 0]]
+        else:
+            mesh.point_data["values"] = body.values
+        options = {"cmap": colours, "clim": limits, "ambient": 0.4, "smooth_shading": not flat}
+        plotter.add_mesh(mesh, scalars="values", show_scalar_bar=False, **options)
     centre = (body.points.min(axis=0) + body.points.max(axis=0)) / 2
     plotter.camera_position = [tuple(centre + np.array(VIEWS[view])), tuple(centre), (0, 1, 0)]
-    plotter.camera.zoom(1.1)
+    plotter.camera.zoom(1.5)
     image = np.asarray(plotter.screenshot(return_img=True))
     plotter.close()
     return image[..., :3].copy()
@@ -107,8 +113,15 @@ def compare_bodies(
     ends = float(truth.values.min()), float(truth.values.max())
     error = predicted - truth.values
     most = max(float(np.abs(error).max()), 1e-12)
-    shown = [(truth, ends), (truth._replace(values=predicted), ends), (truth._replace(values=error), (-most, most))]
-    images = [[draw_body(body, view, limits=limits) for body, limits in shown] for view in views]
+    shown = [
+        (truth, ends, "viridis"),
+        (truth._replace(values=predicted), ends, "viridis"),
+        (truth._replace(values=error), (-most, most), "RdBu_r"),
+    ]
+    images = [
+        [draw_body(body, view, limits=limits, colours=colours) for body, limits, colours in shown]
+        for view in views
+    ]
     scale = f"{ends[0]:.3g} to {ends[1]:.3g} {unit}"
     titles = [f"truth, {scale}", f"prediction, {scale}", f"error, ±{most:.3g} {unit}"]
     return picture_table(images, titles, list(views))
@@ -138,12 +151,19 @@ def slice_figure(
     half_width: float = 0.2,
     unit: str,
 ) -> Figure:
-    """Fields in the plane x = 0, from the points within `half_width` of it, and the outline of a body."""
+    """Fields in the plane x = 0, from the points within `half_width` of it, and the outline of a body.
+
+    All fields but an "error" share the colour scale of the first one.
+    """
+    first = next(iter(fields.values()))
     near = np.abs(points[:, 0]) < half_width
     figure = Figure(figsize=(8, 2.6 * len(fields)), layout="constrained")
     axes = figure.subplots(len(fields), 1, squeeze=False)[:, 0]
     for at, (title, values) in zip(axes, fields.items(), strict=True):
-        drawn = at.scatter(points[near, 2], points[near, 1], c=values[near], s=6, cmap="viridis", linewidths=0)
+        most = np.abs(values[near]).max()
+        ends = (-most, most) if title == "error" else (first[near].min(), first[near].max())
+        scale = {"cmap": "RdBu_r" if title == "error" else "viridis", "vmin": ends[0], "vmax": ends[1]}
+        drawn = at.scatter(points[near, 2], points[near, 1], c=values[near], s=6, linewidths=0, **scale)
         profile = outline[np.abs(outline[:, 0]) < half_width]
         at.plot(profile[:, 2], profile[:, 1], ".", color="black", markersize=2)
         at.set_title(title, fontsize=9)
