@@ -36,7 +36,9 @@ MEASURES = {
 
 def car_shapes(
     bodies: Annotated[int, typer.Option(min=2, help="number of random bodies")] = 300,
-    reference: Annotated[Path | None, typer.Option(help=".npz with points and pressure of other cars")] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help=".npz with points and pressure of other cars")
+    ] = None,
     quads: Annotated[Path | None, typer.Option(help=".npz with their quads")] = None,
     picture: Annotated[Path | None, typer.Option(help="PNG with the first 30 bodies to write")] = None,
     seed: SeedOption = 0,

@@ -79,6 +79,6 @@ def speed_line(found: Records) -> str:
     record = found[""]
     cells = " × ".join(map(str, record.details["cells"]))
     return (
-        f"{record.value:.3g} billion cell updates per second ({record.details['flows']} flows of {cells} cells, "
-        f"{record.details['bytes_per_second'] / 1e12:.2g} TB/s). {origin(record)}."
+        f"{record.value:.3g} billion cell updates per second ({record.details['flows']} flows of {cells} "
+        f"cells, {record.details['bytes_per_second'] / 1e12:.2g} TB/s). {origin(record)}."
     )

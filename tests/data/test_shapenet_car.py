@@ -188,7 +188,7 @@ def damaged(root, what):
     ("truncated", "hexvelo_smpl.vtk (is truncated|has no)"),
     ("text", "quadpress_smpl.vtk is no ASCII VTK file"),
     ("infinite", "has NaN or infinite values"),
-    ("counts", r"car 1 has 219 rows with 98 surface points, the first car has 218 with 98; expected cars on one"),
+    ("counts", r"car 1 has 219 rows with 98 surface points, the first car has 218 with 98"),
 ])  # fmt: skip
 def test_damaged_files_are_refused_in_one_line(tmp_path, cars, what, message):
     root = damaged(write_cars(tmp_path, cars), what)

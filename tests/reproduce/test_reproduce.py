@@ -11,6 +11,7 @@ from linearno.reproduce.execute import OutOfTime, execute_all, run_folder
 from linearno.reproduce.items import ITEMS, Selection, cells_of, shortened
 from linearno.reproduce.pages import cell_text, fill, item_page, markdown
 from linearno.reproduce.plan import Planned, look_up, pending, stored_records
+from linearno.reproduce.records import new_record
 from linearno.run_config import recipe
 from tests.commands import linearno, refused
 
@@ -208,7 +209,26 @@ def test_too_small_a_set_is_refused(tmp_path, finished):
 
 def test_data_without_a_reader_are_named():
     with pytest.raises(UserError, match="unknown model"):
-        cells_of("table2", Selection(models=("lsm",)))
-    cells = cells_of("table2", Selection(models=("linearno",)))
+        cells_of("ood", Selection(models=("lsm",)))
+    cells = cells_of("ood", Selection(models=("linearno",)))
     assert all(cell.reason == "the data set has no reader yet" for cell in cells)
     assert Path("results").exists()
+
+
+def test_one_run_fills_four_cells_with_its_metrics():
+    selection = Selection(models=("linearno", "geo-fno"), benchmarks=("shapenet-car",))
+    cells = cells_of("table2", selection)
+    assert [cell.column for cell in cells[:4]] == ["Car volume", "Car surface", "Car C_D", "Car ρ_D"]
+    own = [cell for cell in cells if cell.row == "linearno"]
+    assert {cell.id for cell in own} == {"train/shapenet-car/linearno"}
+    (planned,) = pending(own, selection, {})
+    measures = {"volume": 0.02, "surface": 0.08, "drag_error": 0.01, "drag_spearman": 0.99}
+    settings = planned.config.model_dump(mode="json")
+    record = new_record(
+        "train/shapenet-car/linearno", 0.08, "surface", details={"settings": settings, "measures": measures}
+    )
+    found = [look_up(cell, (0,), {record.id: record}) for cell in own]
+    assert [each.values for each in found] == [[0.02], [0.08], [0.01], [0.99]]
+    assert not pending(own, selection, {record.id: record})
+    older = record.model_copy(update={"details": {"settings": settings}})
+    assert not look_up(own[0], (0,), {older.id: older}).values

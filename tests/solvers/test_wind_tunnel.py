@@ -81,7 +81,7 @@ def test_walls_lie_at_the_surface():
 
 
 @pytest.mark.parametrize(("surface", "tunnel", "message"), [
-    (ball(scale=6), COARSE, r"ball extends from -3 to 3 m along x, and the channel has room from -inf to 1.5 m"),
+    (ball(scale=6), COARSE, "ball extends from -3 to 3 m along x, and the channel has room from -inf"),
     (ball(shift=(0, 1.2, 0)), COARSE, "ball extends from 0.7 to 1.7 m along y"),
     (ball(), replace(COARSE, spacing=0.25), r"cells of 0.25 m are too coarse for ball, which is 1 m across; "
      r"cells of 0.125 m or smaller would do"),
@@ -92,21 +92,20 @@ def test_bodies_that_do_not_fit_are_refused_before_the_solution(surface, tunnel,
         solve_wind_tunnel([surface], tunnel)
 
 
-def test_a_run_that_diverges_names_its_body():
+def test_a_run_that_diverges_names_its_body(monkeypatch):
     tunnel = replace(
         COARSE, half_width=1.25, height=2.5, below=1.25, upstream=1.5, downstream=1.5, seconds=1.0,
         viscosity=0.0, lattice_speed=0.3,
     )  # fmt: skip
     still = replace(tunnel, lattice_speed=0.05, seconds=0.2)
     assert solve_wind_tunnel([ball()], still).fields.isfinite().any()
+    walls = wind_tunnel.surface_walls
+
+    def broken(surface, tunnel):
+        found = walls(surface, tunnel)
+        return found if surface.name == "first" else replace(found, slip=1e4)
+
+    monkeypatch.setattr(wind_tunnel, "surface_walls", broken)
     with pytest.raises(SampleError, match="the flow around second diverged") as caught:
-        with pytest.MonkeyPatch.context() as patch:
-            walls = wind_tunnel.surface_walls
-
-            def broken(surface, tunnel):
-                found = walls(surface, tunnel)
-                return found if surface.name == "first" else replace(found, slip=1e4)
-
-            patch.setattr(wind_tunnel, "surface_walls", broken)
-            solve_wind_tunnel([ball("first"), ball("second")], tunnel)
+        solve_wind_tunnel([ball("first"), ball("second")], tunnel)
     assert caught.value.index == 1

@@ -25,7 +25,7 @@ def bodies(
       linearno bodies runs/shapenet-car-linearno
     """
     with user_errors():
-        from linearno.report.bodies import write_bodies  # noqa: PLC0415 (imports the data of the benchmark)
+        from linearno.report.bodies import write_bodies
 
         folder = out or run / "bodies"
         written = write_bodies(run, folder)

@@ -30,6 +30,7 @@ from linearno.solvers.wind_tunnel import Tunnel, solve_wind_tunnel
 RESOLUTION = 84  # cells across the channel of 5.25 m: 6.25 cm
 MIN_RESOLUTION, MAX_RESOLUTION = 40, 256
 CHANNEL = 5.25  # m
+MAX_BATCH = 32  # cars on a GPU
 FIELDS = ("points", "pressure", "nodes", "velocity")
 
 
@@ -64,9 +65,8 @@ def make_cars(
 def car_batch(resolution: int, device: torch.device, scheme: str = "half") -> int:
     """Batch size: two buffers of 19 populations, and as many while a step is captured."""
     cells = int(np.prod([size + 2 for size in tunnel_of(resolution, scheme).shape]))
-    return batch_that_fits(
-        device, 4 * cells * (4 * 19 + 12), most=max(1, min(32, MAX_POPULATIONS // (19 * cells)))
-    )
+    most = max(1, min(MAX_BATCH, MAX_POPULATIONS // (19 * cells)))
+    return batch_that_fits(device, 4 * cells * (4 * 19 + 12), most=most)
 
 
 def car_shapes(resolution: int) -> dict[str, tuple[int, ...]]:

@@ -18,6 +18,7 @@ from linearno.data import (
     PipeConfig,
     PlasticityConfig,
 )
+from linearno.data.shapenet_car import ShapeNetCarConfig
 from linearno.meshes import CasesConfig
 from linearno.models import MODELS
 from linearno.recipes import demo
@@ -172,4 +173,23 @@ def burgers() -> RunConfig:
         depth=1,
         heads=8,
         slices=32,
+    )
+
+
+@gallery_entry("shapenet-car", title="Cars", resolution=40, seconds=150)
+def shapenet_car() -> RunConfig:
+    """The pressure on a car body and the velocity around it, from its shape alone."""
+    return small(
+        "shapenet-car",
+        ShapeNetCarConfig(train=9, test=3, statistics="separate", source="generated"),
+        TRAINING.model_copy(
+            update={
+                "epochs": 25,
+                "batch": 1,
+                "lr": 4e-3,
+                "clip": 1.0,
+                "eval_batch": 1,
+                "loss": LossConfig(kind="benchmark"),
+            }
+        ),
     )

@@ -134,7 +134,7 @@ def _drag_figure(folder: Path, config: ShapeNetCarConfig) -> Figure:
 
 def _write_surface(path: Path, case: BodyCase) -> Path:
     """Surface with pressure, prediction and error."""
-    import pyvista  # noqa: PLC0415
+    import pyvista
 
     quads = case.cells.quads
     faces = np.concatenate([np.full((len(quads), 1), 4), quads], axis=1)
@@ -149,7 +149,7 @@ def _write_surface(path: Path, case: BodyCase) -> Path:
 
 def _write_volume(path: Path, case: BodyCase) -> Path:
     """Hexahedra with velocity, prediction and error."""
-    import pyvista  # noqa: PLC0415
+    import pyvista
 
     cells = {pyvista.CellType.HEXAHEDRON: case.cells.hexahedra}
     mesh = pyvista.UnstructuredGrid(cells, case.coords.astype(np.float32))

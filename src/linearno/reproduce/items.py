@@ -7,6 +7,7 @@ from typing import Any
 from linearno.core.config import override
 from linearno.core.errors import UserError, did_you_mean
 from linearno.core.registry import Registry
+from linearno.data import DATASETS
 from linearno.models import MODELS, self_fitting
 from linearno.reproduce import published
 from linearno.run_config import RunConfig, recipe
@@ -33,6 +34,16 @@ DIMENSIONS = {  # table 6
 }
 NOT_IN_PAPER = "not applicable (“/” in the paper)"
 DATA_MISSING = "the data set has no reader yet"
+INDUSTRIAL = {  # column → benchmark, and metric or summary of its runs
+    "AirfRANS volume": ("airfrans", "volume"),
+    "AirfRANS surface": ("airfrans", "surface"),
+    "AirfRANS C_L": ("airfrans", "lift_error"),
+    "AirfRANS ρ_L": ("airfrans", "lift_spearman"),
+    "Car volume": ("shapenet-car", "volume"),
+    "Car surface": ("shapenet-car", "surface"),
+    "Car C_D": ("shapenet-car", "drag_error"),
+    "Car ρ_D": ("shapenet-car", "drag_spearman"),
+}
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,7 @@ class Cell:
         config: of the run with seed 0; None if the cell cannot be run.
         published: the number in the paper.
         reason: why the cell cannot be run.
+        measure: metric or summary of the run that the cell shows; its main metric if empty.
     """
 
     row: str
@@ -75,6 +87,7 @@ class Cell:
     config: RunConfig | None
     published: float | None
     reason: str = ""
+    measure: str = ""
 
     def seeded(self, seed: int) -> RunConfig:
         assert self.config is not None
@@ -222,14 +235,28 @@ def table1(selection: Selection) -> list[Cell]:
 
 
 def _industrial(item: str, columns: Sequence[str], paper: Mapping[str, published.Row]) -> Cells:
-    """Cells whose data set the library does not have."""
+    """Cells that show several metrics of one run; without a run for data sets that the library lacks."""
+
+    def cell(row: str, column: str, printed: float | None, selection: Selection) -> Cell:
+        benchmark, measure = INDUSTRIAL.get(column, ("", ""))
+        if benchmark not in DATASETS:
+            return Cell(row, column, "", None, printed, DATA_MISSING)
+        try:
+            config = run_of(benchmark, row, selection)
+        except UserError as error:
+            return Cell(row, column, "", None, printed, str(error))
+        id = _record_id("table1", benchmark, row, config, selection)
+        return Cell(row, column, id, config, printed, measure=measure)
 
     def cells(selection: Selection) -> list[Cell]:
         rows = chosen("model", selection.models, list(paper))
+        known = list(dict.fromkeys(INDUSTRIAL[column][0] for column in columns if column in INDUSTRIAL))
+        wanted = chosen("benchmark", selection.benchmarks, known)
+        shown = [c for c in columns if c not in INDUSTRIAL or INDUSTRIAL[c][0] in wanted]
         return [
-            Cell(row, column, "", None, paper[row][place], DATA_MISSING)
+            cell(row, column, paper[row][list(columns).index(column)], selection)
             for row in rows
-            for place, column in enumerate(columns)
+            for column in shown
         ]
 
     return cells

@@ -37,14 +37,23 @@ class Planned:
 
 @dataclass(frozen=True)
 class Found:
-    """What the records say about one cell: values by seed, and records of another protocol."""
+    """What the records say about one cell: values by seed, and records of another protocol.
+
+    Args:
+        records: records by seed.
+        misfits: messages about records of another protocol.
+        measure: metric or summary of the run that the cell shows; its main metric if empty.
+    """
 
     records: Mapping[int, Record]
     misfits: Sequence[str]
+    measure: str = ""
 
     @property
     def values(self) -> list[float]:
-        return [record.value for record in self.records.values()]
+        if not self.measure:
+            return [record.value for record in self.records.values()]
+        return [record.details["measures"][self.measure] for record in self.records.values()]
 
 
 def run_key(config: RunConfig) -> str:
@@ -65,11 +74,13 @@ def look_up(cell: Cell, seeds: Sequence[int], records: Mapping[str, Record]) -> 
         if seed == 0 and cell.id.startswith("train/"):
             ids.append(cell.id)
         for record in (records[id] for id in ids if id in records):
-            if difference := _difference(record, cell.seeded(seed)):
+            if cell.measure and cell.measure not in record.details.get("measures", {}):
+                misfits.append(f"{record.id} has no {cell.measure} and is not shown")
+            elif difference := _difference(record, cell.seeded(seed)):
                 misfits.append(f"{record.id} is a record of another protocol ({difference}) and not shown")
             elif seed not in fitting:
                 fitting[seed] = record
-    return Found(fitting, misfits)
+    return Found(fitting, misfits, cell.measure)
 
 
 def _difference(record: Record, config: RunConfig) -> str | None:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ def record_of_run(folder: Path, id: str | None = None) -> Record:
                 "device_minutes": sum(metrics["seconds"].values()) / 60,
                 "details": {key: metrics[key] for key in METRIC_KEYS if key in metrics}
                 | {"settings": settings, "changed": changed_settings(config)}
+                | _measures(config, metrics)
                 | _gallery_details(config, folder, metrics),
             }
             | {key: card[key] for key in ("machine", "versions", "commit")}
@@ -160,6 +162,13 @@ def record_of_precisions(folders: Sequence[Path]) -> Record:
             "details": {"error": records[0].unit, "runs": runs},
         }
     )
+
+
+def _measures(config: RunConfig, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Means of all metrics of the benchmark, and its summaries, if it has several."""
+    found = {name: metrics[name]["mean"] for name in config.benchmark.metrics if name in metrics}
+    summaries = {name: value for name, value in metrics.get("summaries", {}).items() if isfinite(value)}
+    return {"measures": found | summaries} if len(found) + len(summaries) > 1 else {}
 
 
 def _gallery_details(config: RunConfig, folder: Path, metrics: dict[str, Any]) -> dict[str, Any]:

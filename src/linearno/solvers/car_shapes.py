@@ -206,7 +206,7 @@ def displaced(
 
 
 def problem(points: Float[ndarray, "V 3"]) -> str | None:
-    """Why a body is refused: volume, degenerate quadrilateral or self-intersection; None if it is plausible."""
+    """Why a body is refused: volume, degenerate polygon or self-intersection; None if it is plausible."""
     if points.shape != (SURFACE_POINTS, 3):
         return f"{len(points)} points, expected {SURFACE_POINTS}"
     quads = surface_mesh().quads

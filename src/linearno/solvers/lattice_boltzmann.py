@@ -108,7 +108,7 @@ def collide(g: Sequence[Cells], tau0: Cells | float, smagorinsky: float) -> list
 def stream_and_collide(
     source: Populations, target: Populations, tau0: Float[Tensor, "Z"], smagorinsky: float
 ) -> None:
-    """One step of all cells: pull the populations of the neighbours in `source`, collide, write to `target`."""
+    """One step of all cells: pull populations of neighbours in `source`, collide, write to `target`."""
     _, _, x, y, z = source.shape
     pulled = [
         source[:, q, 1 - a : x - 1 - a, 1 - b : y - 1 - b, 1 - c : z - 1 - c]

@@ -1,7 +1,7 @@
 """Walls and sides of the lattice Boltzmann method: populations that enter the fluid.
 
 A population that enters a fluid cell from a body or from outside of the box is written to the cell it comes
-from, before all cells pull the populations of their neighbours. Each such slot is read by one fluid cell only.
+from, before all cells pull the populations of their neighbours. One fluid cell only reads each such slot.
 
 Axes: L links between fluid and solid cells, K slots of a side, Q = 19 populations.
 """

@@ -1,7 +1,7 @@
 """Air flow around bodies in a closed channel, with the lattice Boltzmann method.
 
-The body stands still in the middle of a channel with damped sides; air flows along z. A body that is symmetric
-in x is solved in the half x > 0. Lengths are metres, velocities m/s, pressures Pa.
+The body stands still in the middle of a channel with damped sides; air flows along z. A body that is
+symmetric in x is solved in the half x > 0. Lengths are metres, velocities m/s, pressures Pa.
 
 Axes: B bodies, N points.
 """
@@ -240,7 +240,7 @@ def surface_walls(surface: ClosedSurface, tunnel: Tunnel) -> Walls:
     """Walls of a body in the cells of a channel: exact distances in the cells next to its surface."""
     x, y, z = (tunnel.centres(axis) for axis in range(3))
     solid = surface.inside_columns(x, y, z)
-    cell, direction = solid_links(solid)
+    cell, _ = solid_links(solid)
     if not len(cell):
         raise UserError(f"{surface.name} contains no cell centre of the channel; use smaller cells")
     near = np.zeros(solid.shape, bool)

@@ -60,7 +60,7 @@ def draw_body(
         size: width and height in pixels.
     """
     require_extra("pyvista", "mesh")
-    import pyvista  # noqa: PLC0415
+    import pyvista
 
     corners = body.polygons.shape[1]
     faces = np.concatenate([np.full((len(body.polygons), 1), corners), body.polygons], axis=1)
