@@ -48,7 +48,7 @@ def car_shapes(
 
     Example:
 
-      python -m benchmarks car-shapes --picture docs/figures/shapenet-car/bodies.png --out results
+      python -m benchmarks car-shapes --picture bodies.png --out results
     """
     with user_errors():
         found = [random_car(numpy_generator(seed, index)) for index in range(bodies)]

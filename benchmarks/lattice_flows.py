@@ -36,7 +36,7 @@ def lattice_flows(
 
     Example:
 
-      python -m benchmarks lattice-flows --diameters 8 --diameters 12 --out results
+      python -m benchmarks lattice-flows --diameters 12 --out results
     """
     target = resolve_device(device)
     sides = [cells, 2 * cells, 4 * cells]

@@ -13,7 +13,8 @@ def cube_sphere(n: int, radius: float = 1.0) -> tuple[Float[ndarray, "V 3"], Int
     quad = np.stack([number[:-1, :-1], number[1:, :-1], number[1:, 1:], number[:-1, 1:]], axis=-1).reshape(
         -1, 4
     )
-    points, quads = [], []
+    points: list[ndarray] = []
+    quads: list[ndarray] = []
     for axis in range(3):
         for sign in (-1, 1):
             side = np.stack([np.full_like(a, sign), a, b], axis=-1).reshape(-1, 3)

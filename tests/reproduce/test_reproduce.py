@@ -50,7 +50,7 @@ def test_every_item_has_cells_that_can_be_run_or_say_why_not(item):
     cells = cells_of(item, Selection())
     for cell in cells:
         assert (cell.config is None) == bool(cell.reason)
-    ids = [cell.record_id(seed) for cell in cells for seed in (0, 1) if cell.config]
+    ids = [(cell.record_id(seed), cell.measure) for cell in cells for seed in (0, 1) if cell.config]
     assert len(set(ids)) == len(ids)
 
 

@@ -65,3 +65,11 @@ def test_vertices_that_are_not_numbers_are_refused():
     broken[3, 1] = np.nan
     with pytest.raises(UserError, match="NaN or infinite"):
         ClosedSurface(broken, np.array(FACES))
+
+
+def test_overlapping_bodies_have_a_winding_number_of_two():
+    both = np.concatenate([BOX, BOX + 0.5])
+    surface = ClosedSurface(both, np.concatenate([np.array(FACES), np.array(FACES) + 8]))
+    grid = [np.array([0.25, 0.75, 1.25, 1.75])] * 3
+    winding = surface.winding_columns(*grid)
+    assert (winding[0, 0, 0], winding[1, 1, 1], winding[2, 2, 2], winding[3, 3, 3]) == (1, 2, 1, 0)

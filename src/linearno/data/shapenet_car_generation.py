@@ -66,6 +66,7 @@ def car_batch(resolution: int, device: torch.device, scheme: str = "half") -> in
     """Batch size: two buffers of 19 populations, and as many while a step is captured."""
     cells = int(np.prod([size + 2 for size in tunnel_of(resolution, scheme).shape]))
     most = max(1, min(MAX_BATCH, MAX_POPULATIONS // (19 * cells)))
+    most = max(1, min(MAX_BATCH, MAX_POPULATIONS // (19 * cells)))
     return batch_that_fits(device, 4 * cells * (4 * 19 + 12), most=most)
 
 
@@ -85,8 +86,8 @@ generate_shapenet_car = DataGenerator(
     "estates with random displacements along the normals, symmetric in x, without wheels and ground) in a "
     "closed channel of 5.25 x 5.25 m; density 1, eddy viscosity 0.02 m2/s and Smagorinsky constant 0.17; "
     "pressure at the points of the surface, velocity at the nodes of the volume, 0 at those on the surface",
-    solver="lattice Boltzmann method D3Q19, recursive regularised collision, interpolated walls with slip 0.1, "
-    "speed 0.15 in lattice units, 1.5 s, mean over the second half; resolution = cells across the channel",
+    solver="lattice Boltzmann method D3Q19, recursive regularised collision, interpolated walls with slip"
+    " 0.1, speed 0.15 in lattice units, 1.5 s, mean over the second half; resolution = cells across",
     units={"points": "m", "pressure": "Pa", "nodes": "m", "velocity": "m/s"},
     make_batch=make_cars,
     batch_size=car_batch,

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int
 from numpy import ndarray
-from scipy.sparse.linalg import splu
+from scipy.sparse.linalg import SuperLU, splu
 
 LEVELS = 4
 FINE = 2**LEVELS  # surface steps per cell of the box
@@ -146,7 +146,7 @@ def _outer_positions(surface: Float[ndarray, "V 3"]) -> tuple[Int[ndarray, "K"],
 
 
 @cache
-def _laplace() -> tuple[ndarray, sp.csc_array, ndarray, "object"]:
+def _laplace() -> tuple[ndarray, sp.csc_array, ndarray, SuperLU]:
     """Known nodes, coupling of the free nodes with them, free nodes, and the factorised graph Laplacian."""
     mesh = volume_mesh()
     count = len(mesh.step)
@@ -160,4 +160,5 @@ def _laplace() -> tuple[ndarray, sp.csc_array, ndarray, "object"]:
     fixed[mesh.shared] = True
     known, free = np.flatnonzero(fixed), np.flatnonzero(~fixed)
     rows = matrix[free]
-    return known, rows[:, known], free, splu(rows[:, free].tocsc())
+    symmetric = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+    return known, rows[:, known], free, splu(rows[:, free].tocsc(), **symmetric)
