@@ -181,7 +181,7 @@ def shapenet_car() -> RunConfig:
     """The pressure on a car body and the velocity around it, from its shape alone."""
     return small(
         "shapenet-car",
-        ShapeNetCarConfig(train=9, test=3, statistics="separate", source="generated"),
+        ShapeNetCarConfig(train=8, test=2, statistics="separate", source="generated"),
         TRAINING.model_copy(
             update={
                 "epochs": 25,
