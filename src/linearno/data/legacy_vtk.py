@@ -90,7 +90,9 @@ def _section(text: bytes, keyword: bytes, path: Path) -> tuple[list[int], int]:
 
 
 def _numbers(text: bytes, start: int, count: int, dtype: type, path: Path) -> ndarray:
-    values = np.fromstring(text[start:], dtype=dtype, count=count, sep=" ") if count else np.zeros(0, dtype)
+    values: ndarray = np.zeros(0, dtype)
+    if count:
+        values = np.fromstring(text[start:], dtype=dtype, count=count, sep=" ")
     if len(values) != count:
         raise UserError(f"{path} is truncated: {len(values)} of {count} numbers; {HOW}")
     return values

@@ -59,7 +59,7 @@ class ShapeNetCarConfig(DataConfig):
         source: published files, generated set, or `auto`: the published files if they are present.
     """
 
-    name: Literal["shapenet-car"] = NAME
+    name: Literal["shapenet-car"] = "shapenet-car"
     root: Path = Path("data/shapenet-car")
     train: PositiveInt = 789
     test: PositiveInt = 100
@@ -132,9 +132,9 @@ def _generated(cfg: ShapeNetCarConfig) -> tuple[dict[str, Reader], str]:
     card = read_card_for(cfg.root, NAME, how=how)
     readers: dict[str, Reader] = {}
     for split, count in cfg.sizes.items():
-        if card.sizes.get(split, 0) < count:  # type: ignore[call-overload]
+        if card.sizes.get(split, 0) < count:
             raise UserError(
-                f"{cfg.root} has {card.sizes.get(split, 0)} cars for data.{split}={count}; "  # type: ignore[call-overload]
+                f"{cfg.root} has {card.sizes.get(split, 0)} cars for data.{split}={count}; "
                 f"lower data.{split} or generate more"
             )
         readers[split] = _rows_of(stored_cars(cfg.root, split, how))

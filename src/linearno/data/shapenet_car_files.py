@@ -3,13 +3,14 @@
 import hashlib
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy import ndarray
 
-from linearno.core.atomic_io import writable_folder, write_atomically
+from linearno.core.atomic_io import writable_folder, write_atomically, write_text
 from linearno.core.errors import UserError
 from linearno.data.legacy_vtk import HEXAHEDRON, QUAD, Grid, read_grid, write_grid
 from linearno.data.shapenet_car_points import CarFields, area_vectors, corner_sums, drag_scale, outward_quads
@@ -118,15 +119,14 @@ def write_car(folder: Path, car: CarFields, corners: int, unused: ndarray, hexah
     quads = np.where(car.quads >= corners, car.quads + len(unused), car.quads)
     write_grid(folder / SURFACE_FILE, Grid(points, quads, pressure), QUAD, "point_scalars")
     write_grid(folder / VOLUME_FILE, Grid(car.nodes, hexahedra, car.velocity), HEXAHEDRON, "point_vectors")
-    arrays = {"press.npy": pressure, "velo.npy": car.velocity.reshape(-1).astype(np.float32)}
-    for name, values in arrays.items():
-        write_atomically(folder / name, lambda path, values=values: _save(path, values))
+    write_atomically(folder / "press.npy", partial(_save, values=pressure))
+    write_atomically(folder / "velo.npy", partial(_save, values=car.velocity.reshape(-1).astype(np.float32)))
     points64 = car.points.astype(float)
     area = area_vectors(points64, car.quads)[:, 2]
     drag = -(corner_sums(area, car.quads, len(points64)) / 4 * car.pressure).sum()
-    texts = {"cd.txt": f"{drag_scale(points64) * drag:.9g}\n", "param1.txt": "", "param2.txt": ""}
-    for name, text in texts.items():
-        write_atomically(folder / name, lambda path, text=text: path.write_text(text))
+    write_text(folder / "cd.txt", f"{drag_scale(points64) * drag:.9g}\n")
+    for name in ("param1.txt", "param2.txt"):
+        write_text(folder / name, "")
 
 
 def _save(path: Path, values: ndarray) -> None:

@@ -14,8 +14,9 @@ from numpy import ndarray
 from linearno.core.atomic_io import write_atomically, write_bytes
 from linearno.core.errors import UserError
 from linearno.core.optional_deps import require_extra
-from linearno.data.shapenet_car import CarCells, ShapeNetCarConfig, car_cells
+from linearno.data.shapenet_car import ShapeNetCarConfig, car_cells
 from linearno.data.shapenet_car_metrics import PRESSURE, drag_coefficient, drag_spearman
+from linearno.data.shapenet_car_points import CarCells
 from linearno.inference.bundle import load
 from linearno.initialization import open_splits
 from linearno.report.cases import RANKS

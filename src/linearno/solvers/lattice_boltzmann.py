@@ -9,7 +9,9 @@ population is f_q − W_q, which rounds better than f_q; r is the density minus 
 """
 
 import math
+import os
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Literal
 
 import torch
@@ -207,8 +209,13 @@ class LatticeFlow:
         )
 
     def _make_step(self, backend: Backend) -> Callable[[Tensor, Tensor], None]:
-        plain = not self.populations.is_cuda if backend == "auto" else backend == "plain"
-        if not plain:
+        if backend == "auto":
+            backend = "kernel" if self.populations.is_cuda and find_spec("triton") else "plain"
+        if backend == "kernel":
+            if not self.populations.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
+                raise UserError(
+                    "kernels on a CPU need TRITON_INTERPRET=1 in the environment; use backend=plain"
+                )
             from linearno.solvers.lattice_kernel import fused_step
 
             return fused_step(self._halo, self.links, self.tau0, self.smagorinsky)

@@ -7,6 +7,7 @@ inside of bodies are computed like all others and read by nobody.
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 import triton
@@ -160,14 +161,10 @@ def fused_step(
 
     def step(source: Tensor, target: Tensor) -> None:
         flows, _, x, y, z = source.shape
-        if source.numel() >= MAX_POPULATIONS:
-            raise UserError(
-                f"{flows} flows have {source.numel():,} populations, the limit is 2³¹; solve fewer"
-            )
-        for *arrays, cells, outlet in sides:
-            count = len(arrays[0])
+        for side in sides:
+            count = len(side.arrays[0])
             grid = (triton.cdiv(count, BLOCK), flows)
-            _fill_slots[grid](source, *arrays, count, cells, outlet, BLOCK, num_warps=4)
+            _fill_slots[grid](source, *side.arrays, count, side.cells, side.outlet, BLOCK, num_warps=4)
         if walls is not None:
             assert links is not None
             blocks = (triton.cdiv(len(links.slot), LINK_BLOCK),)
@@ -181,18 +178,26 @@ def fused_step(
     return step
 
 
-def _side_arguments(copies: SlotCopies) -> list[tuple[Tensor | int | bool, ...]]:
-    """Arguments of `_fill_slots`: one launch for the slots of an outlet, one for all others."""
+class _Side(NamedTuple):
+    """Arguments of `_fill_slots`."""
+
+    arrays: list[Tensor]
+    cells: int
+    outlet: bool
+
+
+def _side_arguments(copies: SlotCopies) -> list[_Side]:
+    """One launch for the slots of an outlet, and one for all others."""
     outlet = torch.zeros_like(copies.slot, dtype=torch.bool)
     outlet[copies.outlets] = True
-    found: list[tuple[Tensor | int | bool, ...]] = []
+    found = []
     for chosen, is_outlet in ((~outlet, False), (outlet, True)):
         slots = chosen.nonzero()[:, 0]
-        if not len(slots):
-            continue
-        whole = [copies.slot, copies.source, copies.scale, copies.constant, copies.weight]
-        parts = [_compact(part[slots]) for part in whole]
-        found.append((*parts, _compact(copies.cell) if is_outlet else parts[0], copies.cells, is_outlet))
+        if len(slots):
+            whole = [copies.slot, copies.source, copies.scale, copies.constant, copies.weight]
+            parts = [_compact(part[slots]) for part in whole]
+            cell = _compact(copies.cell) if is_outlet else parts[0]
+            found.append(_Side([*parts, cell], copies.cells, is_outlet))
     return found
 
 

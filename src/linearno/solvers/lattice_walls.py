@@ -8,7 +8,7 @@ Axes: L links between fluid and solid cells, K slots of a side, Q = 19 populatio
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -46,7 +46,7 @@ Arrays = TypeVar("Arrays", "SlotCopies", "WallLinks")
 def on_device(arrays: Arrays, device: torch.device, dtype: torch.dtype) -> Arrays:
     """A dataclass with its tensors on a device; real numbers get the type `dtype`."""
     parts = {field.name: getattr(arrays, field.name) for field in fields(arrays)}
-    moved = {
+    moved: dict[str, Any] = {
         name: part.to(device, dtype if part.is_floating_point() else part.dtype)
         for name, part in parts.items()
         if isinstance(part, Tensor)

@@ -4,7 +4,8 @@ Axes: V vertices, P polygons, R rows and Q columns of pictures.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
@@ -60,7 +61,7 @@ def draw_body(
         size: width and height in pixels.
     """
     require_extra("pyvista", "mesh")
-    import pyvista
+    pyvista: Any = import_module("pyvista")
 
     corners = body.polygons.shape[1]
     faces = np.concatenate([np.full((len(body.polygons), 1), corners), body.polygons], axis=1)
