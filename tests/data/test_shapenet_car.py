@@ -22,7 +22,8 @@ from linearno.data.shapenet_car_metrics import (
     surface,
     volume,
 )
-from linearno.data.shapenet_car_points import area_vectors, car_rows
+from linearno.data.shapenet_car_points import car_rows
+from linearno.solvers.surface_distance import area_vectors
 from tests.commands import linearno, refused
 from tests.data.toy_cars import toy_car
 

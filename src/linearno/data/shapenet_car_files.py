@@ -13,7 +13,8 @@ from numpy import ndarray
 from linearno.core.atomic_io import writable_folder, write_atomically, write_text
 from linearno.core.errors import UserError
 from linearno.data.legacy_vtk import HEXAHEDRON, QUAD, Grid, read_grid, write_grid
-from linearno.data.shapenet_car_points import CarFields, area_vectors, corner_sums, drag_scale, outward_quads
+from linearno.data.shapenet_car_points import CarFields, corner_sums, drag_scale, outward_quads
+from linearno.solvers.surface_distance import area_vectors
 
 FOLD_SIZES = (100, 99, 97, 100, 100, 96, 100, 98, 99)  # cars in param0, …, param8; param0 is the test split
 SURFACE_FILE, VOLUME_FILE = "quadpress_smpl.vtk", "hexvelo_smpl.vtk"

@@ -11,6 +11,7 @@ from numpy import ndarray
 from scipy.spatial import ConvexHull, cKDTree
 
 from linearno.core.errors import UserError
+from linearno.solvers.surface_distance import area_vectors
 
 SAME_POINT = 1e-6  # metres; nodes that coincide with a surface point
 SPEED, DENSITY, VISCOSITY = 20.0, 0.3, 1.8e-5  # of the published drag code; its density of air is 0.3
@@ -105,12 +106,6 @@ def cells_of_rows(car: CarFields, hexahedra: Int[ndarray, "E 8"]) -> CarCells:
     off = distance > SAME_POINT
     row = np.where(off, np.cumsum(off) - 1, off.sum() + nearest)
     return CarCells(car.quads, row[hexahedra], len(car.points))
-
-
-def area_vectors(points: Float[ndarray, "V 3"], quads: Int[ndarray, "P 4"]) -> Float[ndarray, "P 3"]:
-    """Normal of each quadrilateral times its area."""
-    a, b, c, d = np.moveaxis(points[quads], 1, 0)
-    return np.cross(c - a, d - b) / 2
 
 
 def point_normals(

@@ -43,10 +43,7 @@ class ClosedSurface:
     @cached_property
     def area_vectors(self) -> Float[ndarray, "P 3"]:
         """Normal of each polygon times its area."""
-        corners = self.vertices[self.polygons]
-        if corners.shape[1] == 3:
-            return np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]) / 2
-        return np.cross(corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1]) / 2
+        return area_vectors(self.vertices, self.polygons)
 
     @property
     def volume(self) -> float:
@@ -149,13 +146,15 @@ class ClosedSurface:
         return -crossings.cumsum(axis=2)[..., :-1]
 
 
+def area_vectors(vertices: Float[ndarray, "V 3"], polygons: Int[ndarray, "P K"]) -> Float[ndarray, "P 3"]:
+    """Normal of each triangle or quadrilateral times its area."""
+    a, b, c, *rest = np.moveaxis(vertices[polygons], 1, 0)
+    return np.cross(c - a, rest[0] - b) / 2 if rest else np.cross(b - a, c - a) / 2
+
+
 def vertex_normals(vertices: Float[ndarray, "V 3"], polygons: Int[ndarray, "P K"]) -> Float[ndarray, "V 3"]:
     """Unit normals at vertices, averages of those of the adjacent polygons weighted with their areas."""
-    corners = vertices[polygons]
-    across = corners[:, 1 if polygons.shape[1] == 3 else 3] - corners[:, 0 if polygons.shape[1] == 3 else 1]
-    area = np.cross(across, corners[:, 2] - corners[:, 0])
-    area = -area if polygons.shape[1] == 4 else area
-    total = np.zeros_like(vertices)
+    area, total = area_vectors(vertices, polygons), np.zeros_like(vertices)
     for corner in polygons.T:
         np.add.at(total, corner, area)
     return _unit(total)
