@@ -4,6 +4,7 @@ Axes: S samples, N rows, V surface points (the last rows), P quadrilaterals, E h
 """
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,7 @@ def write_bodies(folder: Path, out: Path) -> list[Path]:
     cells = car_cells(config.data)
     written = []
     for rank, name in enumerate(RANKS):
-        case = BodyCase(found.coords[rank], found.targets[rank], found.predictions[rank], cells)
+        case = body_case(found, rank, cells)
         figures = {"pressure": compare_bodies(case.body, _pressure(case), unit="Pa", views=VIEWS)}
         figures["velocity"] = _velocity_figure(case)
         for what, figure in figures.items():
@@ -80,6 +81,21 @@ def write_bodies(folder: Path, out: Path) -> list[Path]:
     if found.slices is not None:
         written.append(_write(out / "slices.png", _slices_figure(found, cells)))
     return [*written, _write(out / "drag.png", _drag_figure(folder, config.data))]
+
+
+def body_case(found: Cases, rank: int, cells: CarCells) -> BodyCase:
+    return BodyCase(found.coords[rank], found.targets[rank], found.predictions[rank], cells)
+
+
+def median_pressure_figure(folder: Path) -> Figure | None:
+    """Pressure on the median test car and its error; None for other runs and without pyvista."""
+    config = open_run(folder)
+    if not isinstance(config.data, ShapeNetCarConfig) or find_spec("pyvista") is None:
+        return None
+    if (found := read_run(folder, folder.name).cases) is None:
+        return None
+    case = body_case(found, RANKS.index("median"), car_cells(config.data))
+    return compare_bodies(case.body, _pressure(case), unit="Pa", views=VIEWS[:1])
 
 
 def _pressure(case: BodyCase) -> Float[ndarray, "V"]:
