@@ -172,3 +172,13 @@ def test_every_velocity_is_followed_or_preceded_by_its_opposite():
     assert {c for c in product((-1, 0, 1), repeat=3) if np.abs(c).sum() < 3} == {*VELOCITIES}
     for q in range(1, 19, 2):
         assert np.add(VELOCITIES[q], VELOCITIES[q + 1]).tolist() == [0, 0, 0]
+
+
+def test_populations_inside_of_bodies_are_cleared():
+    flow = channel(flows=2)
+    flow.run(99)
+    inside = torch.stack([torch.from_numpy(ball((7, 9, 14), (0, 4.3 + i, 5.2), 2.7).solid) for i in range(2)])
+    populations = flow.populations.transpose(1, 0)
+    assert populations[:, inside].abs().max() > 0
+    flow.run(1)
+    assert not flow.populations.transpose(1, 0)[:, inside].any()

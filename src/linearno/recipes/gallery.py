@@ -184,9 +184,10 @@ def shapenet_car() -> RunConfig:
         ShapeNetCarConfig(train=8, test=2, statistics="separate", source="generated"),
         TRAINING.model_copy(
             update={
-                "epochs": 25,
+                "epochs": 45,
                 "batch": 1,
-                "lr": 4e-3,
+                "lr": 3e-3,
+                "weight_decay": 1e-2,
                 "clip": 1.0,
                 "eval_batch": 1,
                 "loss": LossConfig(kind="benchmark"),

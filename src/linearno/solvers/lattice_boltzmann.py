@@ -166,6 +166,7 @@ class LatticeFlow:
         start = torch.stack(equilibrium(state[0], list(state[1:])))  # type: ignore[arg-type]
         self.populations[..., 1:-1, 1:-1, 1:-1] = start.to(device, dtype)
         self._next = torch.zeros_like(self.populations)
+        self._moments, self._nothing = MOMENTS.to(self.populations), self.populations.new_zeros(19)
         self.tau0 = _relaxation_times(shape[2], viscosity, sponge).to(device, dtype)
         stream = equilibrium(0.0, (0.0, 0.0, speed))
         self._halo: list[SlotCopies] = [
@@ -192,8 +193,8 @@ class LatticeFlow:
 
     def moments(self) -> Float[Tensor, "B 4 X Y Z"]:
         """r, u, v and w in each cell."""
-        inside = self.populations[..., 1:-1, 1:-1, 1:-1]
-        return torch.einsum("mq,bqxyz->bmxyz", MOMENTS.to(inside), inside)
+        whole = self._moments @ self.populations.flatten(2)
+        return whole.view(-1, 4, *self.populations.shape[2:])[..., 1:-1, 1:-1, 1:-1]
 
     def forces(self) -> Float[Tensor, "B 3"]:
         """Force of the fluid on each body, by exchange of momentum along the links, in lattice units."""
@@ -201,9 +202,8 @@ class LatticeFlow:
             raise UserError("no force without a body: give walls")
         self._fill_halo(self.populations)
         links, flat = self.links, self.populations.view(-1)
-        reflected = links.reflected(flat)
-        directions = torch.tensor(VELOCITIES, device=flat.device, dtype=flat.dtype)[links.direction]
-        momentum = directions * (flat[links.first] + reflected)[:, None]
+        reflected = links.reflected(flat, self._moments[1:])
+        momentum = self._moments[1:].T[links.direction] * (flat[links.first] + reflected)[:, None]
         return torch.zeros(len(self.populations), 3, device=flat.device, dtype=flat.dtype).index_add_(
             0, links.flow, momentum
         )
@@ -225,7 +225,7 @@ class LatticeFlow:
         self._fill_halo(source)
         if self.links is not None:
             flat = source.view(-1)
-            flat[self.links.slot] = self.links.reflected(flat)
+            flat[self.links.slot] = self.links.reflected(flat, self._moments[1:])
         _in_slabs(source, target, self.tau0, self.smagorinsky)
 
     def _fill_halo(self, g: Populations) -> None:
@@ -246,8 +246,8 @@ class LatticeFlow:
 
     def _clear(self) -> None:
         if self.links is not None and len(self.links.solid):
-            per_cell = self.populations.flatten(2)
-            per_cell[self.links.solid_flow, :, self.links.solid] = 0
+            per_cell = self.populations.flatten(2).transpose(1, 2)
+            per_cell.index_put_((self.links.solid_flow, self.links.solid), self._nothing)
 
 
 def _in_slabs(source: Populations, target: Populations, tau0: Tensor, smagorinsky: float) -> None:

@@ -220,11 +220,15 @@ class WallLinks:
     solid: Int[Tensor, "S"]
     solid_flow: Int[Tensor, "S"]
 
-    def reflected(self, g: Float[Tensor, "N"]) -> Float[Tensor, "L"]:
-        """Populations that the walls return, of the populations of all flows."""
+    def reflected(self, g: Float[Tensor, "N"], velocities: Float[Tensor, "3 19"]) -> Float[Tensor, "L"]:
+        """Populations that the walls return.
+
+        Args:
+            g: populations of all flows.
+            velocities: components of the velocities of the lattice.
+        """
         indices = self.cell[:, None] + self.cells * torch.arange(19, device=g.device)
-        velocity = g[indices] @ torch.tensor(VELOCITIES, device=g.device, dtype=g.dtype)
-        slip = (self.drift * velocity).sum(dim=1)
+        slip = (self.drift * (g[indices] @ velocities.T)).sum(dim=1)
         return self.a * g[self.first] + self.b * g[self.second] - slip
 
 
