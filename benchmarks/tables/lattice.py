@@ -74,7 +74,7 @@ def bodies_table(found: Records) -> str:
     return f"{markdown_table(head, rows)}\n\n{note}. {origin(found[''])}."
 
 
-@table("lattice-speed", "bench/lbm", command="python -m benchmarks lattice-speed --device cuda --out results")
+@table("lattice_speed", "bench/lbm", command="python -m benchmarks lattice-speed --device cuda --out results")
 def speed_line(found: Records) -> str:
     record = found[""]
     cells = " × ".join(map(str, record.details["cells"]))
