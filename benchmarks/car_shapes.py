@@ -66,7 +66,7 @@ def car_shapes(
             write_bytes(picture, png_bytes(draw_bodies(found[:30])))
         rears = {rear: sum(body.car.rear == rear for body in found) for rear in {b.car.rear for b in found}}
         details = {"bodies": bodies, "rows": rows, "rears": dict(sorted(rears.items()))}
-        record = new_record("solver/lbm/shapes", modes, "shape parameters", seed=seed, details=details)
+        record = new_record("solver/lbm/shapes", float(modes), "shape parameters", seed=seed, details=details)
         keep_record(record, out)
 
 
