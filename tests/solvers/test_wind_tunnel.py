@@ -81,7 +81,8 @@ def test_walls_lie_at_the_surface():
 
 
 @pytest.mark.parametrize(("surface", "tunnel", "message"), [
-    (ball(scale=6), COARSE, "ball extends from -3 to 3 m along x, and the channel has room from -inf"),
+    (ball(scale=6), COARSE, "ball extends from -3 to 3 m along x, and the channel has room from -1.5 to 1.5"),
+    (ball(shift=(0.3, 0, 0)), COARSE, r"ball extends from -0.2 to 0.8 m along x; half of the channel needs"),
     (ball(shift=(0, 1.2, 0)), COARSE, "ball extends from 0.7 to 1.7 m along y"),
     (ball(), replace(COARSE, spacing=0.25), r"cells of 0.25 m are too coarse for ball, which is 1 m across; "
      r"cells of 0.125 m or smaller would do"),

@@ -7,8 +7,9 @@ Axes: B bodies, N points.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import ceil
 from typing import NamedTuple
 
@@ -18,12 +19,14 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
+from linearno.core.device import available_cores
 from linearno.core.errors import SampleError, UserError
 from linearno.solvers.lattice_boltzmann import Backend, LatticeFlow
 from linearno.solvers.lattice_walls import Sides, Walls, solid_links, walls_from_distance
 from linearno.solvers.surface_distance import ClosedSurface
 
 CELLS_PER_BODY = 8  # smallest number of cells across a body
+MAX_ASYMMETRY = 0.05  # of the width
 CLEARANCE = 4  # cells between a body and the sides of its channel
 SAMPLE_STEPS = 10  # steps between samples of the mean flow
 PROBE_CELLS = 0.75  # distance at which surface pressure is read, along the normal
@@ -111,8 +114,12 @@ class Tunnel:
         origin, size = self.origin, self.spacing * np.array(self.shape)
         room = origin + CLEARANCE * self.spacing, origin + size - CLEARANCE * self.spacing
         if self.symmetric:
-            room[0][0], lower[0] = -np.inf, min(lower[0], -upper[0])
-            upper[0] = -lower[0]
+            if abs(lower[0] + upper[0]) > MAX_ASYMMETRY * (upper[0] - lower[0]):
+                raise UserError(
+                    f"{surface.name} extends from {lower[0]:.3g} to {upper[0]:.3g} m along x; half of the "
+                    "channel needs a body that is symmetric in x: centre it, or solve the whole channel"
+                )
+            room[0][0] = -room[1][0]
         for axis in np.flatnonzero((lower < room[0]) | (upper > room[1]))[:1]:
             raise UserError(
                 f"{surface.name} extends from {lower[axis]:.3g} to {upper[axis]:.3g} m along {'xyz'[axis]}, "
@@ -199,7 +206,8 @@ def solve_wind_tunnel(
     tunnel = tunnel or Tunnel()
     for surface in surfaces:
         tunnel.require_fit(surface)
-    walls = [surface_walls(surface, tunnel) for surface in surfaces]
+    with ThreadPoolExecutor(min(len(surfaces), available_cores())) as pool:
+        walls = list(pool.map(partial(surface_walls, tunnel=tunnel), surfaces))
     lattice = LatticeFlow(
         tunnel.shape,
         tunnel.sides,
