@@ -18,6 +18,7 @@ GENERATION_OPTIONS = {
     "airfoil": [],
     "ns": [],
     "plasticity": ["--train", "907", "--scheme", "fine"],  # 987 samples with the test split
+    "shapenet-car": [],
 }
 TRAINING_CHANGES = {  # recipe or record name: changed settings
     "burgers1/linearno": ["training.epochs=100"],
@@ -31,6 +32,8 @@ TRAINING_CHANGES = {  # recipe or record name: changed settings
     "ns/linearno": ["training.epochs=100"],
     "ns/transolver": ["training.epochs=100", "training.clip=1", "seed=1"],  # diverges without clipping
     "plasticity/linearno": ["training.epochs=108"],
+    "shapenet-car/linearno": ["training.epochs=100"],
+    "shapenet-car/transolver": ["training.epochs=100"],
     "plasticity/linearno-mended": ["training.epochs=108", "data.coords=aligned", "data.die=aligned"],
 }
 RECIPE_OF_RECORD = {"plasticity/linearno-mended": "plasticity/linearno"}  # if the names differ
@@ -40,6 +43,7 @@ RECORD_IDS = (
     [f"generate/{name}" for name in GENERATION_OPTIONS]
     + [f"train/{recipe}" for recipe in TRAINING_CHANGES]
     + [f"bench/step/{shape}" for shape in STEP_SHAPES]
+    + ["bench/lbm"]
 )
 
 
@@ -87,6 +91,8 @@ def commands_of(record: str, out: Path) -> list[list[str]]:
     if kind == "generate":
         options = ["--device", "cuda", "--keep", f"data/{name}", "--id", record, "--out", str(out)]
         return [[*BENCHMARKS, "generation", name, *GENERATION_OPTIONS[name], *options]]
+    if record == "bench/lbm":
+        return [[*BENCHMARKS, "lattice-speed", "--device", "cuda", "--out", str(out)]]
     if kind == "bench":
         shape = name.split("/")[-1]
         options = [] if shape == COMPILED_SHAPE else ["--no-compile"]

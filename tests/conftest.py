@@ -28,7 +28,8 @@ MODULES = [
     for path in (root / name).rglob("*.py")
 ]
 if beartype is not None:
-    checked = [path for path in MODULES if "triton" not in path.parts and path.stem != "batched_inverse"]
+    kernels = {"batched_inverse", "lattice_kernel"}
+    checked = [path for path in MODULES if "triton" not in path.parts and path.stem not in kernels]
     install_import_hook([".".join(path.parts) for path in checked], "beartype.beartype")
 
 if not torch.cuda.is_available():  # read when triton is imported: kernels then run on the CPU, in Python

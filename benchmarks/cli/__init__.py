@@ -11,6 +11,7 @@ VERBS = {
         "model-steps": Verb("model_steps:model_steps", "Time a training step of every model"),
         "step-check": Verb("step_check:step_check", "Compare step times with reference times"),
         "scale": Verb("cli.scale:scale", "Measure large meshes"),
+        "lattice-speed": Verb("lattice_speed:lattice_speed", "Time the lattice Boltzmann solver"),
         "darcy-cpu": Verb("darcy_cpu:darcy_cpu", "Compare with plain PyTorch on a CPU"),
     },
     "Accuracy": {
@@ -35,6 +36,9 @@ VERBS = {
         ),
         "random-airfoils": Verb("airfoil_cases:random_airfoils", "Compare random airfoils with NeuralFoil"),
         "forging-meshes": Verb("forging_meshes:forging_meshes", "Compare forgings on finer meshes"),
+        "lattice-flows": Verb("lattice_flows:lattice_flows", "Compare lattice flows with exact ones"),
+        "car-shapes": Verb("car_shapes:car_shapes", "Compare and draw random car bodies"),
+        "lattice-cars": Verb("lattice_cars:lattice_cars", "Compare surface pressures of cars"),
     },
     "Service and studio": {
         "serve-load": Verb("serve:serve_load", "Send many requests to a service"),

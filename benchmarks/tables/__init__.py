@@ -1,6 +1,17 @@
 """Markdown tables of README.md and docs/: one writer per table, registered under the name of its marker."""
 
-from benchmarks.tables import airfoils, readme, registry, scale, service, solvers, timing, training
+from benchmarks.tables import airfoils, lattice, readme, registry, scale, service, solvers, timing, training
 from benchmarks.tables.markdown import TABLES
 
-__all__ = ["TABLES", "airfoils", "readme", "registry", "scale", "service", "solvers", "timing", "training"]
+__all__ = [
+    "TABLES",
+    "airfoils",
+    "lattice",
+    "readme",
+    "registry",
+    "scale",
+    "service",
+    "solvers",
+    "timing",
+    "training",
+]

@@ -11,6 +11,7 @@ TITLES = {  # if the title is not the capitalised name
     "burgers1": "Burgers, 1 % observed",
     "burgers20": "Burgers, 20 % observed",
     "ns": "Navier–Stokes",
+    "shapenet-car": "ShapeNet-Car",
 }
 
 TABLES: dict[str, Writer] = {}

@@ -1,9 +1,11 @@
 """Tables of the registered models and benchmarks."""
 
+import torch
+
 from benchmarks.tables.markdown import Records, markdown_table, table, title
 from linearno.core.errors import UserError
-from linearno.data import DATASETS, Benchmark
-from linearno.models import MODELS, ModelEntry, self_fitting
+from linearno.data import DATASETS, Benchmark, FieldSpec
+from linearno.models import MODELS, ModelEntry, build_model, self_fitting
 from linearno.run_config import RunConfig, recipe
 
 ORDER = UNFIT, DEFAULT, PUBLISHED = "", "○", "●"
@@ -78,4 +80,16 @@ def _fits(config: RunConfig, benchmark: Benchmark) -> bool:
     provided = {"positions", *config.task.provides}
     if spec is not None:
         provided |= set(spec.aux) | ({"grid"} if spec.grid else set())
-    return needs <= provided and set(config.task.provides) <= needs
+    if not (needs <= provided and set(config.task.provides) <= needs):
+        return False
+    return spec is None or len(spec.coords) < 3 or _builds(config, spec)
+
+
+def _builds(config: RunConfig, spec: FieldSpec) -> bool:
+    """Whether the model takes points with these coordinates; some take those of a plane only."""
+    try:
+        with torch.device("meta"):
+            build_model(config.model, config.task.spec(spec))
+    except UserError:
+        return False
+    return True

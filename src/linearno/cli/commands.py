@@ -24,6 +24,7 @@ VERBS = {
         "evaluate": Verb("evaluate:evaluate", "Evaluate a run again, also on other test data"),
         "report": Verb("report:report", "Write an HTML report on one or several runs"),
         "animate": Verb("animate:animate", "Write a rollout as an animation"),
+        "bodies": Verb("bodies:bodies", "Draw pressure and drag of the cars of a run"),
         "reproduce": Verb("reproduce:reproduce", "Reproduce a table or figure of the paper"),
     },
     "Use": {

@@ -1,4 +1,4 @@
-"""`linearno data`: list the benchmarks; generate, verify, pack and unpack their data."""
+"""`linearno data`: list the benchmarks; generate, verify, export, pack and unpack their data."""
 
 from importlib import import_module
 from pathlib import Path
@@ -43,7 +43,10 @@ Resolution = Annotated[
 ]
 Scheme = Annotated[
     str | None,
-    typer.Option(help="scheme; ns: rk4, euler; plasticity: plain, fine; airfrans: sst, sa, files"),
+    typer.Option(
+        help="scheme; ns: rk4, euler; plasticity: plain, fine; airfrans: sst, sa, files; "
+        "shapenet-car: half, full"
+    ),
 ]
 Full = Annotated[bool, typer.Option("--full", help="generate all samples of the protocol, also on a CPU")]
 Seed = Annotated[int, typer.Option(min=0, help="random seed of the samples")]
@@ -254,6 +257,30 @@ def verify(name: Name, root: Root = None, imports: ImportOption = None) -> None:
                 typer.echo(f"error: {line}", err=True)
             raise typer.Exit(2)
         typer.echo(f"{folder}: no problems found")
+
+
+@app.command()
+def export(
+    name: Name,
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder to create the files in")],
+    root: Root = None,
+) -> None:
+    """Write a generated set in the layout of the published files, for other programs.
+
+    Example:
+
+      linearno data export shapenet-car --out mlcfd_data/training_data
+    """
+    with user_errors():
+        benchmark = DATASETS[name]
+        if benchmark.export is None:
+            able = ", ".join(other for other in DATASETS if DATASETS[other].export)
+            raise UserError(f"{name} is not written in its published layout; {able} is")
+        folder = root or benchmark.config.make({}).root
+        total = sum(read_card(folder, how=how_to_generate(name, folder)).sizes.values())
+        with progress_bar(f"{name} → {out}", total) as advance:
+            count = benchmark.export(folder, out, advance)
+        typer.echo(f"{out}: {count} samples")
 
 
 @app.command()

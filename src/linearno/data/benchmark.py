@@ -188,6 +188,8 @@ class Benchmark:
         outputs: generated fields that `linearno data pack` may round.
         channels: those of `outputs` with several quantities in axis 1.
         layout: config → `SampleLayout` of the published data, without files; needed to import weights.
+        export: (root, out, tick) → number of samples of the generated set in `root`, written to `out` in the
+            published layout.
     """
 
     summary: str
@@ -211,6 +213,7 @@ class Benchmark:
     outputs: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
     layout: Callable[[Any], SampleLayout] | None = None
+    export: Callable[[Path, Path, Callable[[int], None]], int] | None = None
 
     def __post_init__(self) -> None:
         if not self.metrics:

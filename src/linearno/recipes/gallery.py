@@ -19,6 +19,7 @@ from linearno.data import (
     PipeConfig,
     PlasticityConfig,
 )
+from linearno.data.shapenet_car import ShapeNetCarConfig
 from linearno.meshes import CasesConfig
 from linearno.models import MODELS
 from linearno.recipes import demo
@@ -183,3 +184,23 @@ def airfrans() -> RunConfig:
     loss = LossConfig(kind="benchmark", scaled=True, reduction="mean")
     training = {"epochs": 60, "batch": 2, "points": 1500, "loss": loss, "eval_batch": 1}
     return small("airfrans", data, TRAINING.model_copy(update=training), temperature=None, mlp_ratio=2)
+
+
+@gallery_entry("shapenet-car", title="Cars", resolution=40, seconds=150)
+def shapenet_car() -> RunConfig:
+    """The pressure on a car body and the velocity around it, from its shape alone."""
+    return small(
+        "shapenet-car",
+        ShapeNetCarConfig(train=8, test=2, statistics="separate", source="generated"),
+        TRAINING.model_copy(
+            update={
+                "epochs": 45,
+                "batch": 1,
+                "lr": 3e-3,
+                "weight_decay": 1e-2,
+                "clip": 1.0,
+                "eval_batch": 1,
+                "loss": LossConfig(kind="benchmark"),
+            }
+        ),
+    )

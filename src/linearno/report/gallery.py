@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from linearno.core.atomic_io import write_bytes, write_text
 from linearno.core.provenance import package_version
+from linearno.report.bodies import median_pressure_figure
 from linearno.report.cases import RANKS, animation, field_case, has_frames, shown_channels
 from linearno.report.figures import small_png
 from linearno.report.formatting import duration, get_nested, number, text
@@ -125,6 +126,8 @@ def _median_case_figure(shown: GalleryCard, run: Run) -> Figure | None:
     found, index = run.cases, RANKS.index("median")
     if found is None:
         return None
+    if (figure := median_pressure_figure(shown.run)) is not None:
+        return figure
     frame = run.task.frame
     channel = 0 if frame is None else len(found.spec.outputs) - frame + shown_channels(run)[-1]
     case, predicted = field_case(found, index, channel), found.positions(found.predictions, index)
