@@ -285,7 +285,7 @@ def run_with_bar(
                 )
             log(record)
 
-        return run(config, folder, resolved, on_epoch, splits)
+        return run(config, folder, resolved, on_epoch, splits=splits)
 
 
 @contextmanager

@@ -16,10 +16,11 @@ from numpy import ndarray
 from linearno.core.errors import UserError
 from linearno.inference.on_meshes import MeshModel
 from linearno.meshes.case_reader import Case, CaseReader
-from linearno.meshes.discover import Table, case_file, find_cases, read_table
+from linearno.meshes.discover import case_file, find_cases
 from linearno.meshes.reader import commands
 from linearno.meshes.reader.mesh import CaseFile
 from linearno.meshes.reader_process import Reader
+from linearno.meshes.tables import Table, read_table_of
 from linearno.studio.designs.base import Design, Parameter
 from linearno.studio.geometry import Geometry, geometry_of
 
@@ -86,7 +87,7 @@ class CaseDesign(Design):
 
     def _read(self, file: CaseFile) -> None:
         assert self.model is not None
-        table = read_table(file.path.parent)
+        table = read_table_of(file)
         shape = self._reader.call(commands.shape_of, file)
         case = CaseReader(self.model.fields, table, self._missing(file, table)).read(
             self._reader, file, truth=False
