@@ -100,7 +100,7 @@ def test_a_model_of_ones_own_is_compared_with_linearno(example, tmp_path):
 
 
 def test_the_drag_of_a_car_is_lowered_with_gradients_of_a_surrogate(example):
-    output = example("lower_drag", cars=2, epochs=12, steps=8, seconds=0.02)
+    output = example("lower_drag", cars=2, epochs=6, steps=5, seconds=0.01)
     predicted = re.search(r"surrogate: (\S+) N, then (\S+) N", output)
     assert float(predicted[2]) < float(predicted[1]), output
     assert re.search(r"solver: (\S+) N, then (\S+) N", output), output
