@@ -77,7 +77,7 @@ def main(cars: int = 8, epochs: int = 60, steps: int = 30, seconds: float = 0.9)
     start = torch.tensor(car_points(Car("notchback"))).float()
     bumps = torch.zeros(len(STATIONS), requires_grad=True)
     optimizer = torch.optim.Adam([bumps], lr=0.1)
-    before = float(predicted_drag(surrogate, moved(start, bumps)))
+    before = float(predicted_drag(surrogate, start))
     for _ in range(steps):
         optimizer.zero_grad()
         predicted_drag(surrogate, moved(start, bumps)).backward()

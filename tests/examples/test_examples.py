@@ -110,7 +110,7 @@ def test_an_airfoil_is_improved_by_gradients_and_checked_with_the_solver(example
 
 
 def test_the_drag_of_a_car_is_lowered_with_gradients_of_a_surrogate(example):
-    output = example("lower_drag", cars=2, epochs=12, steps=8, seconds=0.02)
+    output = example("lower_drag", cars=2, epochs=6, steps=5, seconds=0.01)
     predicted = re.search(r"surrogate: (\S+) N, then (\S+) N", output)
     assert float(predicted[2]) < float(predicted[1]), output
     assert re.search(r"solver: (\S+) N, then (\S+) N", output), output
