@@ -9,7 +9,7 @@ from linearno.data import DATASETS, Scaler
 from linearno.data.elasticity import FILES, ElasticityConfig, generate_elasticity, open_elasticity
 from linearno.data.generation import generate as module
 from linearno.data.generation.card import read_card
-from linearno.solvers.unit_cell import unit_cell, void_radius
+from linearno.solvers.unit_cell import cached_unit_cell, void_radius
 from tests.data.files import Stopped, edit, stop_after
 
 SIZES = {"train": 4, "test": 2}
@@ -90,7 +90,7 @@ def test_only_the_stress_is_scaled_by_one_mean_and_one_deviation(made):
 
 def test_a_stored_sample_is_the_stress_around_the_void_of_its_theta(made):
     theta = np.load(made / "test_theta.npy")[1].astype(float)
-    again = unit_cell(10).sample(theta)
+    again = cached_unit_cell(10).sample(theta)
     np.testing.assert_allclose(np.load(made / "test_sigma.npy")[1], again.sigma, rtol=1e-3)
     radius = void_radius(theta, np.linspace(0, 2 * np.pi, 42))
     np.testing.assert_allclose(np.load(made / "test_rr.npy")[1], radius, rtol=1e-5)

@@ -11,7 +11,7 @@ from linearno.solvers.elasticity import (
     quads_between,
     von_mises,
 )
-from linearno.solvers.unit_cell import circle_mesh, elasticity_sample, unit_cell, void_radius
+from linearno.solvers.unit_cell import circle_mesh, elasticity_sample, void_radius
 
 NU, OUTER = 0.3, 5.0
 QUANTILES = [1, 5, 25, 50, 75, 95, 99]
@@ -132,7 +132,7 @@ def test_the_quads_cover_the_square_without_the_circle(finer):
 
 
 def test_the_bottom_holds_what_the_top_is_pulled_by_and_nothing_else_is_held(samples):
-    cell = unit_cell(10)
+    cell = cached_unit_cell(10)
     nodes = cell.deformed_nodes(void_radius(samples[3].theta, cell.angles))
     u = cell.body.solve(nodes, cell.load, np.zeros_like(nodes))
     forces = cell.body.forces(nodes, u)
@@ -147,7 +147,7 @@ def test_the_bottom_holds_what_the_top_is_pulled_by_and_nothing_else_is_held(sam
 
 def test_the_mean_of_the_vertical_stress_over_the_height_is_the_traction():
     """∫ σyy over the body is traction × height, whatever the void: equilibrium in the whole volume."""
-    cell = unit_cell(10)
+    cell = cached_unit_cell(10)
     nodes = cell.deformed_nodes(np.full(48, 0.25))
     _, area = gradients_at(nodes[cell.mesh.quads])
     assert abs((area * cell.stress(nodes)[..., 1]).sum() - 100) < 1e-8
@@ -155,7 +155,7 @@ def test_the_mean_of_the_vertical_stress_over_the_height_is_the_traction():
 
 def test_at_the_clamp_the_body_is_drawn_inwards_by_half_of_what_pulls_it_up():
     """No strain along the clamp: σxx = ν σyy, and ν = 1/2."""
-    cell = unit_cell(20)
+    cell = cached_unit_cell(20)
     x, y = np.moveaxis(gauss_points(cell.mesh.nodes, cell.mesh.quads), -1, 0)
     stress = cell.stress(cell.mesh.nodes)[(y < 0.01) & (abs(x - 0.5) < 0.4)]
     assert len(stress) > 20
@@ -163,7 +163,7 @@ def test_at_the_clamp_the_body_is_drawn_inwards_by_half_of_what_pulls_it_up():
 
 
 def test_the_mesh_follows_the_void_and_keeps_its_outer_border(samples):
-    cell = unit_cell(10)
+    cell = cached_unit_cell(10)
     for sample in samples[:10]:
         nodes, void = cell.deformed_nodes(void_radius(sample.theta, cell.angles)), cell.mesh.void
         away = nodes[void] - 0.5
@@ -199,7 +199,10 @@ def test_a_sample_has_the_published_shapes_and_belongs_to_its_theta(samples):
 def test_seen_in_a_mirror_a_void_has_the_same_stress(samples):
     """x → 1 − x maps the void φ → π − φ: aₖ changes its sign for odd k and bₖ for even k."""
     signs = np.array([-1, 1, 1, -1, -1, 1, 1, -1, -1, 1.0])
-    one, other = unit_cell(10).sample(samples[1].theta), unit_cell(10).sample(signs * samples[1].theta)
+    one, other = (
+        cached_unit_cell(10).sample(samples[1].theta),
+        cached_unit_cell(10).sample(signs * samples[1].theta),
+    )
     flipped = np.stack([1 - other.xy[:, 0], other.xy[:, 1]], axis=1)
     nearest = np.linalg.norm(one.xy[:, None] - flipped, axis=-1).argmin(axis=1)
     np.testing.assert_allclose(flipped[nearest], one.xy, atol=1e-10)
@@ -210,7 +213,7 @@ def test_a_mesh_twice_as_fine_gives_the_same_mean_stress():
     """The mean over the area of the von Mises stress around the circle."""
     means = []
     for edges in (10, 20):
-        cell = unit_cell(edges)
+        cell = cached_unit_cell(edges)
         nodes = cell.mesh.nodes
         _, area = gradients_at(nodes[cell.mesh.quads])
         means.append((area * von_mises(cell.stress(nodes))).sum() / area.sum())
@@ -229,7 +232,7 @@ def test_coefficients_that_are_not_finite_are_refused(bad):
     theta = np.zeros(10)
     theta[4] = bad
     with pytest.raises(UserError, match=r"^expected ten finite coefficients theta of the void"):
-        unit_cell(10).sample(theta)
+        cached_unit_cell(10).sample(theta)
 
 
 @pytest.mark.parametrize(
@@ -238,11 +241,11 @@ def test_coefficients_that_are_not_finite_are_refused(bad):
 )
 def test_a_void_that_leaves_the_cell_is_refused(radius, complaint):
     with pytest.raises(UserError, match=complaint):
-        unit_cell(10).deformed_nodes(np.full(48, radius))
+        cached_unit_cell(10).deformed_nodes(np.full(48, radius))
 
 
 def test_a_void_that_folds_the_mesh_is_refused():
-    cell = unit_cell(10)
+    cell = cached_unit_cell(10)
     radius = np.where(np.arange(48) % 8 < 4, 0.05, 0.45)
     with pytest.raises(UserError, match=r"^quad \d+ of 108 is inverted \(area element -") as told:
         cell.stress(cell.deformed_nodes(radius))

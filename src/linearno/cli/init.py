@@ -87,7 +87,7 @@ def init(
             raise UserError(f"{out} exists already; remove it, or choose another --out")
         root = Path(cases)
         if is_callable_name(cases):
-            root = _write_cases(cases, out.parent / f"{out.stem}_cases")
+            root = _write_generated_cases(cases, out.parent / f"{out.stem}_cases")
         options = InitOptions(
             targets=_split_names(targets),
             inputs=_split_names(inputs),
@@ -179,7 +179,7 @@ def _row(field: FieldSummary, summary: FolderSummary, config: CasesConfig) -> li
     ]
 
 
-def _write_cases(function: str, folder: Path) -> Path:
+def _write_generated_cases(function: str, folder: Path) -> Path:
     """Write the cases that a user's function yields as files."""
     if folder.exists():
         raise UserError(f"{folder}, the folder for the cases of {function}, exists already; remove it")

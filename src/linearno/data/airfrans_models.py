@@ -73,6 +73,7 @@ MODELS: Mapping[str, Variant] = {
             "slices": 32,
             "mlp_ratio": 2,
             "temperature": None,
+            "placeholder": "always",
             "unified": REFERENCE_POINTS,
         },
         training={"epochs": 400},

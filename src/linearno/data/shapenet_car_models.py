@@ -43,7 +43,7 @@ def _ours(title: str, **settings: Any) -> Variant:
 SIZES = {"width": 256, "slices": 32, "mlp_ratio": 2}
 MODELS: Mapping[str, Variant] = {
     "linearno": Variant(
-        settings={**SIZES, "merge_layers": 2, "temperature": (0.1, 2.0)},
+        settings={**SIZES, "merge_layers": 2, "temperature": (0.1, 2.0), "placeholder": "always"},
         summary="LinearNO: width 256, 32 slices; Adam, one-cycle to 1e-3, 200 epochs.",
     ),
     "transolver": Variant(

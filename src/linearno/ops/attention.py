@@ -48,7 +48,7 @@ def self_attention(
 ) -> Float[Tensor, "*batch M D"]:
     """softmax(S Wqᵀ (S Wkᵀ)ᵀ / √D) S Wvᵀ over the slices S of each head, with weights (out, in)."""
     if _takes_mix_kernel(slices, query):
-        from linearno.ops.fused import FusedMix
+        from linearno.ops.attention_autograd import FusedMix
 
         use_bf16 = compute_dtype(slices) == torch.bfloat16
         return FusedMix.apply(slices, None, None, query, key, value, 0.0, use_bf16)
@@ -67,7 +67,7 @@ def self_attention_of_means(
 ) -> Slices:
     """`self_attention` of `slice_means`, in one kernel if `psi` is "sum"."""
     if psi == "sum" and eps and _takes_mix_kernel(state.value, query):
-        from linearno.ops.fused import FusedMix
+        from linearno.ops.attention_autograd import FusedMix
 
         use_bf16 = compute_dtype(state.value) == torch.bfloat16
         return FusedMix.apply(state.value, state.sum, state.max, query, key, value, eps, use_bf16)

@@ -71,7 +71,7 @@ def gather_with_passthrough(
     If the next layer reads the returned x, the backward kernel adds that gradient to its own, in one write.
     """
     if takes_kernel("gather", x, _refusal(x, weight)):
-        from linearno.ops.fused import FusedGather
+        from linearno.ops.attention_autograd import FusedGather
 
         kernel_project = None if _exceeds_shared_memory(x, weight) else project
         flat_value = None if value is None else _with_one_batch_axis(value.to(x.dtype))
@@ -130,7 +130,7 @@ def scatter(
     """
     refusal = _refusal(x, weight) if normaliser is None else "φ normalised over the points has no kernel"
     if takes_kernel("scatter", x, refusal):
-        from linearno.ops.fused import FusedScatter
+        from linearno.ops.attention_autograd import FusedScatter
 
         slices = state.value.reshape(-1, *state.value.shape[-3:]).float().contiguous()
         scale, bias = _scale_or_ones(x, scale), None if bias is None else bias.contiguous()

@@ -81,7 +81,7 @@ def add_norm(
     """
     h, low_bits, branch, offset = stream
     if isinstance(branch, PendingBranch) and offset is not None and _fuses_branch(branch, h):
-        from linearno.ops.fused_layers import FusedBranch
+        from linearno.ops.layer_autograd import FusedBranch
 
         w1, b1 = branch.first or (None, None)
         weights = [branch.last] if w1 is None else [w1, b1, branch.last]
@@ -92,7 +92,7 @@ def add_norm(
         return Residual(h, low_bits), normed
     addend = stream.addend
     if low_bits is not None or _takes_kernel("norm", h, gain):
-        from linearno.ops.fused_layers import FusedNorm
+        from linearno.ops.layer_autograd import FusedNorm
 
         exact = low_bits is not None and not torch.is_autocast_enabled(h.device.type)
         dtype = torch.float32 if exact else compute_dtype(h)
@@ -135,7 +135,7 @@ def norm_linear(
     h, low_bits, addend, offset = stream.h, stream.low_bits, stream.addend, stream.offset
     fits = len(weight) == 1 and (h.dtype == torch.float32 or low_bits is not None)
     if fits and not torch.is_autocast_enabled(h.device.type) and _takes_kernel("head", h, weight):
-        from linearno.ops.fused_layers import FusedHead
+        from linearno.ops.layer_autograd import FusedHead
 
         return FusedHead.apply(h.contiguous(), low_bits, addend, offset, gain, shift, eps, weight, bias)
     return linear(add_norm(Residual(h, low_bits, addend, offset), gain, shift, eps)[1], weight, bias)
@@ -156,7 +156,7 @@ def mlp(
         exact: exclude the first product from autocast, for inputs such as coordinates.
     """
     if _takes_mlp(x, w1, w2):
-        from linearno.ops.fused_layers import FusedMlp
+        from linearno.ops.layer_autograd import FusedMlp
 
         dtype, uses = compute_dtype(x), record_shared_use(w1, b1, w2, b2)
         return FusedMlp.apply(x if exact else x.to(dtype), w1, b1, w2, b2, dtype, uses)
@@ -168,7 +168,7 @@ def mlp(
 def inverse(t: Float[Tensor, "H"], low: float = -inf, high: float = inf) -> Float[Tensor, "H"]:
     """1 / clamp(t, low, high)."""
     if _takes_kernel("inverse", t, t):
-        from linearno.ops.fused import FusedInverse
+        from linearno.ops.attention_autograd import FusedInverse
 
         return FusedInverse.apply(t, low, high, record_shared_use(t))
     return 1 / (t if low == -inf and high == inf else t.clamp(low, high))
@@ -189,7 +189,7 @@ def linear_with_passthrough(
     If the next layer reads the returned x, its gradient is added inside the product of the backward pass.
     """
     if _takes_kernel("linear", x, weight):
-        from linearno.ops.fused_layers import FusedLinear
+        from linearno.ops.layer_autograd import FusedLinear
 
         return FusedLinear.apply(x.to(compute_dtype(x)), weight, bias)
     return F.linear(x, weight, bias), x
@@ -201,7 +201,7 @@ def grid_conv(
     """A zero-padded 3×3 (or 3×3×3) convolution; the points are `grid` flattened in C order."""
     assert x.shape[-2] == prod(grid)
     if _takes_kernel("convolution", x, weight):
-        from linearno.ops.fused_layers import FusedConv
+        from linearno.ops.layer_autograd import FusedConv
 
         return FusedConv.apply(x.to(compute_dtype(x)).contiguous(), weight, bias, grid)
     return convolve_by_library(x, weight, bias, grid)

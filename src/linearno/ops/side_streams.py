@@ -154,7 +154,7 @@ def overlap_weight_gradients(device: torch.device) -> Iterator[None]:
     """Run weight gradients of one forward and backward pass on side streams; wait for them at the end.
 
     Parameters must have no gradient at the start and reach the loss only through functions of `fused` and
-    `fused_layers`. The state belongs to the device, as autograd calls `run_on_side_stream` in another thread.
+    `layer_autograd`. The state belongs to the device, as autograd calls `run_on_side_stream` in another thread.
     """
     if device.type != "cuda":
         yield

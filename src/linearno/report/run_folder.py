@@ -152,7 +152,7 @@ def read_run(folder: Path, name: str) -> Run:
         history=read_history(folder / "history.jsonl"),
         errors=_read_errors(folder / "per_sample.csv", metric),
         frame_errors=_frame_errors(folder / "metrics.json", metrics),
-        cases=_read_cases(folder / "figures" / "cases.npz", card),
+        cases=_read_example_predictions(folder / "figures" / "cases.npz", card),
         test_set=_read_arrays(folder / "figures" / "test_set.npz"),
         names=_read_names(folder / "per_sample.csv"),
         choice=_read_json_object(folder / "choice.json"),
@@ -228,7 +228,7 @@ def _read_names(path: Path) -> tuple[str, ...]:
         return tuple(row["name"] for row in csv.DictReader(file) if row.get("name"))
 
 
-def _read_cases(path: Path, card: dict[str, Any]) -> Cases | None:
+def _read_example_predictions(path: Path, card: dict[str, Any]) -> Cases | None:
     """Read and check figures/cases.npz."""
     if not path.exists():
         return None

@@ -29,18 +29,18 @@ def neumann_field(
     """A draw of  g ~ N(0, (−Δ + τ²)^−α)  at the K×K cell centres, with ∂g/∂n = 0 and mean zero.
 
     The eigenfunctions are cos(iπx) cos(jπy), so g is the inverse cosine transform of independent normals
-    whose deviations are `neumann_deviations`.
+    with the standard deviations `neumann_amplitudes`.
     """
-    modes = rng.standard_normal((size, size)) * neumann_deviations(size, alpha=alpha, tau=tau)
+    modes = rng.standard_normal((size, size)) * neumann_amplitudes(size, alpha=alpha, tau=tau)
     return idctn(modes, type=2, norm="ortho")
 
 
-def neumann_deviations(size: int, *, alpha: float, tau: float) -> Float[ndarray, "K K"]:
+def neumann_amplitudes(size: int, *, alpha: float, tau: float) -> Float[ndarray, "K K"]:
     """K τ^(α−1) (π²(i² + j²) + τ²)^(−α/2) for mode (i, j) of the orthonormal transform; 0 for the mean."""
     k = np.arange(size)
-    deviations = size * tau ** (alpha - 1) * (np.pi**2 * (k[:, None] ** 2 + k**2) + tau**2) ** (-alpha / 2)
-    deviations[0, 0] = 0
-    return deviations
+    amplitudes = size * tau ** (alpha - 1) * (np.pi**2 * (k[:, None] ** 2 + k**2) + tau**2) ** (-alpha / 2)
+    amplitudes[0, 0] = 0
+    return amplitudes
 
 
 def periodic_field(
@@ -53,15 +53,15 @@ def periodic_field(
     """
     real, imaginary = rng.standard_normal((2, size, size))
     normals = (real + 1j * imaginary) / np.sqrt(2)
-    return ifft2(np.sqrt(2) * periodic_deviations(size, alpha=alpha, tau=tau) * normals).real
+    return ifft2(np.sqrt(2) * fourier_amplitudes(size, alpha=alpha, tau=tau) * normals).real
 
 
-def periodic_deviations(size: int, *, alpha: float, tau: float) -> Float[ndarray, "K K"]:
+def fourier_amplitudes(size: int, *, alpha: float, tau: float) -> Float[ndarray, "K K"]:
     """K² τ^(α−1) (4π²(i² + j²) + τ²)^(−α/2) for mode (i, j) of the plain transform; 0 for the mean."""
     k = 2 * np.pi * fftfreq(size, 1 / size)
-    deviations = size**2 * tau ** (alpha - 1) * (k[:, None] ** 2 + k**2 + tau**2) ** (-alpha / 2)
-    deviations[0, 0] = 0
-    return deviations
+    amplitudes = size**2 * tau ** (alpha - 1) * (k[:, None] ** 2 + k**2 + tau**2) ** (-alpha / 2)
+    amplitudes[0, 0] = 0
+    return amplitudes
 
 
 def circle_field(rng: np.random.Generator, size: int) -> Float[ndarray, "n"]:

@@ -20,7 +20,7 @@ from linearno.data.scaler import Scaler
 from linearno.metrics.norms import mask_unknown, mean, per_sample, relative_l2
 from linearno.ops import is_sharded
 from linearno.ops.backend import takes_kernel
-from linearno.ops.fused_layers import FusedRelativeError
+from linearno.ops.layer_autograd import FusedRelativeError
 
 Points = Float[Tensor, "B N C"]
 Grid = Float[Tensor, "B R L C"]

@@ -115,7 +115,7 @@ def _nearest(points: ndarray, surface: Surface) -> tuple[ndarray, ndarray]:
     from vtkmodules.vtkCommonDataModel import vtkCellLocator, vtkGenericCell
 
     locator: Any = vtkCellLocator()
-    locator.SetDataSet(_polydata(surface))
+    locator.SetDataSet(_to_polydata(surface))
     locator.BuildLocator()
     cell, found, last = vtkGenericCell(), [0.0, 0.0, 0.0], surface.points[0].tolist()
     face, part, square, inside = [cast(Any, reference(value)) for value in (0, 0, 0.0, 0)]
@@ -136,13 +136,13 @@ def _inside(points: ndarray, surface: Surface) -> ndarray:
 
     select = vtkSelectEnclosedPoints()
     select.SetInputData(pyvista.PolyData(np.asarray(points, dtype=float)))
-    select.SetSurfaceData(_polydata(surface))
+    select.SetSurfaceData(_to_polydata(surface))
     select.SetTolerance(1e-9)
     select.Update()
     return np.asarray(pyvista.wrap(select.GetOutput()).point_data["SelectedPoints"]).astype(bool)
 
 
-def _polydata(surface: Surface) -> Any:
+def _to_polydata(surface: Surface) -> Any:
     import pyvista
 
     faces = np.insert(surface.faces, 0, surface.faces.shape[1], axis=1).ravel()

@@ -1,6 +1,6 @@
 """Autograd functions of the attention kernels: gather, scatter, slice attention, inverse temperatures.
 
-Callers check shapes and dtypes. Other layers are in `fused_layers`.
+Callers check shapes and dtypes. Other layers are in `layer_autograd`.
 """
 
 from typing import Any
