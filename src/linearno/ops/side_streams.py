@@ -153,8 +153,9 @@ def side_streams_of(device: torch.device) -> SideStreams:
 def overlap_weight_gradients(device: torch.device) -> Iterator[None]:
     """Run weight gradients of one forward and backward pass on side streams; wait for them at the end.
 
-    Parameters must have no gradient at the start and reach the loss only through functions of `fused` and
-    `layer_autograd`. The state belongs to the device, as autograd calls `run_on_side_stream` in another thread.
+    Parameters must have no gradient at the start and reach the loss only through functions of
+    `attention_autograd` and `layer_autograd`. The state belongs to the device, as autograd calls
+    `run_on_side_stream` in another thread.
     """
     if device.type != "cuda":
         yield
