@@ -11,7 +11,7 @@ from linearno.solvers.elasticity import (
     quads_between,
     von_mises,
 )
-from linearno.solvers.unit_cell import circle_mesh, elasticity_sample, void_radius
+from linearno.solvers.unit_cell import cached_unit_cell, circle_mesh, elasticity_sample, void_radius
 
 NU, OUTER = 0.3, 5.0
 QUANTILES = [1, 5, 25, 50, 75, 95, 99]
