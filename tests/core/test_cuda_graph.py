@@ -190,7 +190,7 @@ def test_recordings_of_a_stream_hold_neither_the_model_nor_a_pool_without_graphs
     alive = weakref.ref(weights)
 
     def asked(key):
-        step, begun = step_on(weights), len(cuda.events)
+        step, begun = step_on(alive()), len(cuda.events)
         found = replays(key, lambda x: (step(), x + 1)[1:], x)
         assert found[0].tolist() == [2.0] * 4
         return [event for event in cuda.events[begun:] if event[0] == "begin"]

@@ -15,7 +15,7 @@ from linearno.reproduce.pages import markdown
 from linearno.reproduce.plan import Planned, look_up, pending, stored_records
 from linearno.run_config import recipe
 from tests.commands import linearno, refused
-from tests.reproduce.small_runs import COMMAND, QUIET, SMALL, TINY
+from tests.reproduce.small_runs import COMMAND, QUIET, SMALL, TINY, run_all
 
 
 def test_the_same_results_are_printed_in_several_tables():
