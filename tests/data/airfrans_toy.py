@@ -14,14 +14,16 @@ from tests.data.airfoil_flows import made_up_flows
 SIZES, RESOLUTION, NODES = {"train": 4, "test": 3}, 16, 700
 
 
-def make_set(root: Path, scheme: str = "files", sizes: dict[str, int] = SIZES, nodes: int = NODES) -> Path:
-    """4 + 3 airfoils, with about `nodes` nodes in files."""
+def make_set(root: Path, sizes: dict[str, int] = SIZES, nodes: int = NODES, *, files: bool = True) -> Path:
+    """4 + 3 airfoils as arrays and, with about `nodes` nodes, as files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generate, "process_map", lambda work, jobs, workers: (work(job) for job in jobs))
         patch.setattr(airfrans_generation, "airfoil_flows", made_up_flows)
         patch.setattr(airfrans_generation, "NODES", nodes)
         settings = {"sizes": sizes, "resolution": RESOLUTION, "seed": 0, "workers": 1, "tick": lambda n: None}
-        DATASETS["airfrans"].generate(root, **settings, scheme=scheme)
+        DATASETS["airfrans"].generate(root, **settings)
+        if files:
+            assert DATASETS["airfrans"].export(root, root, lambda count: None) == sum(sizes.values())
     return root
 
 

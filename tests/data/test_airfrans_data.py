@@ -302,7 +302,7 @@ def test_a_scheme_that_does_not_exist_is_one_line(tmp_path):
     arguments = ["data", "generate", "airfrans", "--scheme", "les", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, [*arguments, "--train", "1", "--test", "1", "--resolution", "16"])
     assert result.exit_code == 2
-    assert "the solver of airfrans has no scheme 'les'; did you mean 'files'" in result.output
+    assert "the solver of airfrans has no scheme 'les'" in result.output
 
 
 @pytest.mark.parametrize("field", ["U", "p", "nut", "implicit_distance"])

@@ -36,7 +36,7 @@ PUBLISHED_SIZES = {  # numbers of parameters
 
 @pytest.fixture(scope="module")
 def splits(tmp_path_factory):
-    return open_airfrans(config(make_set(tmp_path_factory.mktemp("airfrans"), "sst")))
+    return open_airfrans(config(make_set(tmp_path_factory.mktemp("airfrans"), files=False)))
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ MODELS = sorted(DATASETS["airfrans"].models)
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    return make_set(tmp_path_factory.mktemp("airfrans"), "sst")
+    return make_set(tmp_path_factory.mktemp("airfrans"), files=False)
 
 
 @pytest.fixture

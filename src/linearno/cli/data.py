@@ -44,8 +44,7 @@ Resolution = Annotated[
 Scheme = Annotated[
     str | None,
     typer.Option(
-        help="scheme; ns: rk4, euler; plasticity: plain, fine; airfrans: sst, sa, files; "
-        "shapenet-car: half, full"
+        help="scheme; ns: rk4, euler; plasticity: plain, fine; airfrans: sst, sa; shapenet-car: half, full"
     ),
 ]
 Full = Annotated[bool, typer.Option("--full", help="generate all samples of the protocol, also on a CPU")]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from linearno.core.errors import UserError
 from linearno.data.airfrans_files import Simulation
-from linearno.data.airfrans_generation import RESOLUTION, generate_airfrans
+from linearno.data.airfrans_generation import RESOLUTION, export_airfrans, generate_airfrans
 from linearno.data.airfrans_metrics import (
     corners_as_edges,
     drag_error,
@@ -190,6 +190,7 @@ DATASETS.register("airfrans")(
         open=open_airfrans,
         verify=verify_airfrans,
         generate=generate_airfrans,
+        export=export_airfrans,
         protocol=PROTOCOL,
         loss=volume_and_surface_loss,
         metrics={

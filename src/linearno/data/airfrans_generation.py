@@ -1,6 +1,6 @@
-"""Generate AirfRANS with the solver: flows in the cells of C-grids, and on request files in its layout."""
+"""Generate AirfRANS with the solver: flows in the cells of C-grids; export them as files in its layout."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +8,12 @@ import torch
 from jaxtyping import Bool
 from numpy import ndarray
 
+from linearno.core.device import available_cores
+from linearno.core.optional_deps import require_extra
 from linearno.data.airfrans_layout import write_layout
+from linearno.data.airfrans_names import FOLDERS
 from linearno.data.airfrans_sets import CASE, grid_cells, pack_case
-from linearno.data.generation.generate import DataGenerator, Export, batch_that_fits
+from linearno.data.generation.generate import DataGenerator, batch_that_fits
 from linearno.solvers.rans import airfoil_flows, memory_per_flow, sample_case
 from linearno.solvers.redraw import Fields, solve_with_redraws
 
@@ -48,9 +51,16 @@ def airfrans_shapes(resolution: int) -> dict[str, tuple[int, ...]]:
     return {"case": (CASE,), **nodes, **fields, **dict.fromkeys((*NUMBERS, "draws"), ())}
 
 
-def write_files(root: Path, workers: int) -> None:
-    """Write the set in `root` to `root/Dataset` too, in the layout of AirfRANS."""
-    write_layout(root, NODES, workers=workers)
+def export_airfrans(root: Path, out: Path, tick: Callable[[int], None]) -> int:
+    """Write a generated set to `out/Dataset` in the layout of AirfRANS, and return the number of simulations.
+
+    Args:
+        root: folder of the generated set.
+        out: folder in which `Dataset` is created; finished simulations in it are kept.
+        tick: called with the number of simulations written since its last call.
+    """
+    require_extra("pyvista", "mesh")
+    return write_layout(root, out / FOLDERS[1], NODES, workers=available_cores(), tick=tick)
 
 
 generate_airfrans = DataGenerator(
@@ -75,8 +85,4 @@ generate_airfrans = DataGenerator(
     make_batch=make_airfrans,
     batch_size=airfrans_batch,
     schemes={"sst": "k-ω SST turbulence", "sa": "Spalart–Allmaras turbulence"},
-    exports={
-        "files": Export("sst", write_files, ("pyvista", "mesh")),
-        "sa-files": Export("sa", write_files, ("pyvista", "mesh")),
-    },
 )

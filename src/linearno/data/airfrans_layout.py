@@ -3,6 +3,7 @@
 Axes: N nodes, Q quadrilaterals, W nodes of the wall, K points of a line.
 """
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from numpy import ndarray
 
 from linearno.core.atomic_io import read_json, write_atomically, write_json
 from linearno.data.airfrans_files import Simulation
-from linearno.data.airfrans_names import FOLDERS, MANIFEST, ORIGIN, SUFFIXES
+from linearno.data.airfrans_names import MANIFEST, ORIGIN, SUFFIXES
 from linearno.data.airfrans_sets import GeneratedFlows
 from linearno.data.generation.card import CARD
 from linearno.data.generation.workers import process_map
@@ -23,23 +24,27 @@ MAX_SERIAL_SIMULATIONS = 20  # fewer are not worth starting worker processes
 CHANNELS = {"U": slice(0, 2), "p": slice(2, 3), "nut": slice(3, 4)}
 
 
-def write_layout(root: Path, nodes: int, *, workers: int) -> None:
-    """Write the generated set in `root` to `root/Dataset`; finished simulations are kept.
+def write_layout(root: Path, folder: Path, nodes: int, *, workers: int, tick: Callable[[int], None]) -> int:
+    """Write the generated set in `root` to `folder`; return the number of simulations.
 
     Args:
         root: folder of the arrays.
+        folder: folder of the manifest; finished simulations in it are kept.
         nodes: least number of nodes of a simulation.
         workers: number of processes.
+        tick: called with the number of simulations that exist since its last call.
     """
-    flows, folder = GeneratedFlows(root, nodes), root / FOLDERS[1]
+    flows = GeneratedFlows(root, nodes)
     names = [*flows.manifest["full_train"], *flows.manifest["full_test"]]
     todo = [name for name in names if not (folder / name / (name + SUFFIXES[1])).exists()]  # written last
     write = partial(_write_generated, root, nodes, folder)
     serial = workers == 1 or len(todo) <= MAX_SERIAL_SIMULATIONS
+    tick(len(names) - len(todo))
     for _ in map(write, todo) if serial else process_map(write, todo, workers):
-        pass
+        tick(1)
     write_json(folder / MANIFEST, {key: list(each) for key, each in flows.manifest.items()})
     write_json(folder / ORIGIN, read_json(root / CARD, how="generate the set again"))
+    return len(names)
 
 
 def _write_generated(root: Path, nodes: int, folder: Path, name: str) -> None:

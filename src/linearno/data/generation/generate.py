@@ -9,7 +9,6 @@ from functools import partial
 from math import ceil, prod
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +17,6 @@ from numpy import ndarray
 from linearno.core.atomic_io import folder_lock, writable_folder, write_json
 from linearno.core.device import device_name, resolve_device
 from linearno.core.errors import SampleError, UserError, did_you_mean
-from linearno.core.optional_deps import require_extra
 from linearno.core.randomness import numpy_generator
 from linearno.data.generation.card import CARD, array_name, write_card
 from linearno.data.generation.plan import (
@@ -60,20 +58,6 @@ def batch_that_fits(device: torch.device, sample_bytes: int, *, most: int = 128)
     return 2 ** (max(1, min(most, free // 2 // sample_bytes)).bit_length() - 1)
 
 
-class Export(NamedTuple):
-    """Another format of a set, written after it is complete.
-
-    Args:
-        scheme: scheme that solves.
-        write: (root, workers) → None.
-        package: package that `write` needs, and the extra that installs it.
-    """
-
-    scheme: str
-    write: Callable[[Path, int], None]
-    package: tuple[str, str]
-
-
 @dataclass(frozen=True)
 class DataGenerator:
     """Generates the files of a benchmark with its solver; an instance is `Benchmark.generate`.
@@ -92,7 +76,6 @@ class DataGenerator:
             any device; a SampleError names the sample that cannot be solved. Give `make` or `make_batch`.
         batch_size: (resolution, device[, scheme=name]) → number of samples that `make_batch` solves at once.
         schemes: descriptions of the schemes of a solver with several, by name; the first is the default.
-        exports: further names of schemes, which also write the set in another format.
     """
 
     name: str
@@ -104,7 +87,6 @@ class DataGenerator:
     make_batch: MakeBatch | None = None
     batch_size: Callable[..., int] = one_sample
     schemes: Mapping[str, str] = field(default_factory=dict)
-    exports: Mapping[str, Export] = field(default_factory=dict)
 
     def __call__(
         self,
@@ -127,10 +109,6 @@ class DataGenerator:
         """
         if workers < 1:
             raise UserError(f"workers={workers}: expected at least 1")
-        export = self.exports.get(scheme or "")
-        if export is not None:
-            require_extra(*export.package)
-            scheme = export.scheme
         scheme = self._require_scheme(scheme)
         plan = Plan.make({"seed": seed, "resolution": resolution, "sizes": sizes, "scheme": scheme})
         shapes, chosen_device = self.shapes(resolution), self.device(device)
@@ -152,8 +130,6 @@ class DataGenerator:
             else:
                 solve = partial(self._solve, device=chosen_device, workers=workers, map_batches=map_batches)
                 self._fill(root, start, arrays, solve, tick)
-        if export is not None:
-            export.write(root, workers)
 
     def _fill(
         self,
@@ -185,7 +161,7 @@ class DataGenerator:
         if not self.schemes:
             raise UserError(f"the solver of {self.name} has one scheme only; leave out --scheme")
         if name not in self.schemes:
-            near = did_you_mean(name, {*self.schemes, *self.exports})
+            near = did_you_mean(name, self.schemes)
             raise UserError(f"the solver of {self.name} has no scheme {name!r}; {near}")
         return name
 
