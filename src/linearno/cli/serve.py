@@ -42,8 +42,7 @@ def serve(
     Examples:
 
       linearno serve runs/darcy-linearno
-      curl --data-binary @wing.vtu -H "content-type: application/x-vtu" localhost:8000/predict -o out.vtu
-      LINEARNO_TOKEN=… linearno serve runs/cases-linearno --host 0.0.0.0 --device cuda:0 --device cuda:1
+      linearno serve runs/cases-linearno --device cuda:0 --device cuda:1
     """
     with user_errors():
         for package in ("fastapi", "uvicorn"):

@@ -29,10 +29,10 @@ def studio(
     Examples:
 
       linearno studio runs/darcy-linearno
-      linearno studio runs/airfoil-linearno runs/airfoil-transolver --port 8060 --no-browser
+      linearno studio runs/darcy-linearno runs/darcy-fno --port 8060
     """
     with user_errors():
-        for package in ("trame", "trame_vtk", "trame_vuetify", "pyvista"):
+        for package in ("trame", "trame_vtk", "pyvista"):
             require_extra(package, "studio")
         from linearno.studio import launch
 
