@@ -18,7 +18,7 @@ pyvista = pytest.importorskip("pyvista")
 
 pytestmark = pytest.mark.slow
 
-FILES = 2600
+FILES = 1300
 TEXTS = 800
 TIME_LIMIT = 4.0  # seconds for a file
 

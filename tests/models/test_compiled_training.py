@@ -21,11 +21,8 @@ def run(*args, how="plain"):
 @pytest.mark.parametrize(
     ("part", "name"),
     [
-        ("model", "linearno"),
         ("model", "linearno-packed"),
-        ("model", "pointnet-packed"),
         ("loss", "linearno-grid"),
-        ("loss", "transolver"),
         ("loss", "cross-linearno"),
     ],
 )
