@@ -151,7 +151,9 @@ class StudioModel:
     def verdict(self) -> Verdict:
         """Trust in the prediction."""
         fields = self.update()
-        if isinstance(self.design, CaseDesign | NacaDesign):
+        if isinstance(self.design, CaseDesign):
+            return verdict(self.design.novelty(), [*self.design.warnings(), *fields.warnings])
+        if isinstance(self.design, NacaDesign):
             return verdict(None, [*self.design.warnings(), *fields.warnings])
         if self.index not in self._trust:
             self._trust[self.index] = TrustModel(self.run)

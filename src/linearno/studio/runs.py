@@ -143,8 +143,10 @@ class StudioRun:
         )  # fmt: skip
 
     def _number_ranges(self) -> dict[str, tuple[float, float]]:
-        """Range of each number of a case in the training data, if they are here."""
+        """Range of each number of a case: as stored with the surrogate, or in the data, if they are here."""
         assert self.bundle is not None
+        if self.bundle.ranges is not None:
+            return self.bundle.ranges.parameters
         fields, splits = self.bundle.mesh_fields, self.splits()
         if fields is None or splits is None or splits.train.inputs is None:
             return {}
