@@ -57,7 +57,7 @@ def darcy_data(tmp_path_factory):
 @pytest.fixture(scope="session")
 def darcy_folders(darcy_data, tmp_path_factory):
     """LinearNO and Transolver on the same data."""
-    spec, coords = darcy_layout(darcy_data, 21)
+    spec, coords, _ = darcy_layout(darcy_data, 21)
     return [
         write_run(tmp_path_factory.mktemp(name), darcy_data, spec, coords, model=name, shared=True)
         for name in CLASSES

@@ -112,6 +112,12 @@ def test_a_slider_changes_the_picture(open_page):
     assert not np.abs(page.picture() - page.picture()).any()
 
 
+def test_a_page_opened_later_shows_the_same_picture(open_page):
+    first = open_page("airfoil")
+    first.after(lambda: first.page.locator("input[data-parameter='θ6']").fill("-0.05"))
+    assert not np.abs(open_page("airfoil").picture() - first.picture()).any()
+
+
 def test_a_dragged_control_point_changes_lift_as_the_api_says(open_page, airfoil_runs):
     page = open_page("airfoil")
     page.after(lambda: page.page.get_by_text("Straight").click())

@@ -1,16 +1,20 @@
 """Designs, fields and panels of the studio, without a browser."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from linearno.core.errors import UserError
+from linearno.inference.training_ranges import TrainingRanges
 from linearno.solvers.airfoil import forces, solve_airfoil, wake_nodes
 from linearno.solvers.darcy import solve_at_cell_centres
 from linearno.studio import comparison, engine, export, panels
 from linearno.studio.designs import CaseDesign, SampleDesign
 from linearno.studio.designs.airfoil import pressure_coefficient, pressure_force
 from linearno.studio.model import StudioModel
+from linearno.studio.runs import StudioRun
 from linearno.training.history import EpochRecord, append_history
 from tests.meshes.mesh_examples import box, plane
 from tests.studio.conftest import COARSE
@@ -168,6 +172,31 @@ def test_a_number_outside_the_training_range_is_said_in_words(cases):
     cases.set_parameter("speed", trained[1] + 0.4)
     assert cases.verdict().level == "outside"
     assert "speed" in cases.verdict().sentences[0]
+
+
+@pytest.fixture
+def ranged_cases(cases_runs):
+    """Cases of a run with the ranges of its training cases, which its data folder holds."""
+    run = cases_runs[0]
+    fields, train = run.bundle.mesh_fields, run.splits().train
+    ranges = TrainingRanges.of(train, fields.globals, ())
+    bundle = replace(run.bundle, ranges=ranges)
+    return StudioModel([StudioRun(run.folder, run.name, bundle=bundle, config=run.config)])
+
+
+def test_ranges_of_the_surrogate_decide_about_trust(ranged_cases):
+    model, ranges = ranged_cases, ranged_cases.run.bundle.ranges
+    low, high = ranges.parameters["speed"]
+    assert model.design.parameters["speed"].trained == (low, high)
+    assert model.verdict().level == "inside"
+    assert model.verdict().score == model.design.novelty() <= 1
+    model.set_parameter("speed", high + 0.4 * (high - low))
+    names, case = model.run.bundle.spec.inputs, model.design
+    expected = ranges.novelty(case.coords(), case.inputs(), names)
+    assert model.verdict().score == pytest.approx(expected)
+    assert f"speed is {high + 0.4 * (high - low):.4g}, the training cases have" in " ".join(
+        model.verdict().sentences
+    )
 
 
 def test_an_uploaded_mesh_is_shown(cases, tmp_path):

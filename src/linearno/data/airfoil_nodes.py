@@ -68,14 +68,17 @@ def refine_flow(
         cells: fields.
     """
     refinement = (len(fine) - 1) // (len(grid) - 1)
-    quads = _quads_in_box(fine, wake * refinement)
-    used, flat = np.unique(quads, return_inverse=True)
-    fields = _interpolate(grid, wake, cells, refinement).reshape(-1, 4)[used]
-    nodes, quads = fine.reshape(-1, 2)[used], flat.reshape(-1, 4)
-    first, last = wake * refinement, len(fine) - 1 - wake * refinement
-    wall = np.searchsorted(used, np.arange(first, last) * fine.shape[1])
-    mesh = AirfoilMesh(nodes, quads, wall, wall_normals(nodes[wall]), distance_from(nodes[wall], nodes))
-    return mesh, fields
+    mesh, used = mesh_in_box(fine, wake * refinement)
+    return mesh, _interpolate(grid, wake, cells, refinement).reshape(-1, 4)[used]
+
+
+def mesh_in_box(grid: Float[ndarray, "_ _ 2"], wake: int) -> tuple[AirfoilMesh, Integer[ndarray, "N"]]:
+    """The cells of a C-grid with their centre in the box, and the numbers of their nodes in the grid."""
+    used, flat = np.unique(_quads_in_box(grid, wake), return_inverse=True)
+    nodes, quads = grid.reshape(-1, 2)[used], flat.reshape(-1, 4)
+    wall = np.searchsorted(used, np.arange(wake, len(grid) - 1 - wake) * grid.shape[1])
+    distance = distance_from(nodes[wall], nodes)
+    return AirfoilMesh(nodes, quads, wall, wall_normals(nodes[wall]), distance), used
 
 
 def wall_normals(wall: Float[ndarray, "W 2"]) -> Float[ndarray, "W 2"]:

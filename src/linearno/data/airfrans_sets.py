@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from linearno.core.device import available_cores
 from linearno.core.errors import UserError
-from linearno.data.airfoil_nodes import CellFields, nodes_in_box, refine_flow
+from linearno.data.airfoil_nodes import AirfoilMesh, CellFields, nodes_in_box, refine_flow
 from linearno.data.airfrans_files import Simulation, read_simulations
 from linearno.data.airfrans_names import (
     MANIFEST,
@@ -163,17 +163,22 @@ def refined_simulations(
 
     def one(index: int) -> Simulation:
         mesh, values = refine_flow(grids[index], fine[index], cells.wake, fields[index])
-        return Simulation(
-            mesh.nodes.astype(np.float32),
-            values.astype(np.float32),
-            mesh.distance.astype(np.float32),
-            mesh.wall.astype(np.int32),
-            mesh.normals.astype(np.float32),
-            mesh.quads.astype(np.int32),
-        )
+        return as_simulation(mesh, values)
 
     with ThreadPoolExecutor(available_cores()) as pool:
         return list(pool.map(one, range(len(cases))))
+
+
+def as_simulation(mesh: AirfoilMesh, fields: Float[ndarray, "N 4"]) -> Simulation:
+    """A mesh and the fields at its nodes in single precision."""
+    return Simulation(
+        mesh.nodes.astype(np.float32),
+        fields.astype(np.float32),
+        mesh.distance.astype(np.float32),
+        mesh.wall.astype(np.int32),
+        mesh.normals.astype(np.float32),
+        mesh.quads.astype(np.int32),
+    )
 
 
 @cache

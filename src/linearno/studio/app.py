@@ -22,6 +22,7 @@ from linearno.studio.widgets import MODULE
 
 FOLLOW_SECONDS = 2.0  # between looks at a training that is going on
 FRAME_SECONDS = 0.25  # between frames of a played rollout
+PAUSE_SECONDS = 0.3  # without changes, after which whole scenes are stored for pages opened later
 PANELS = {"design": design_panels, "inside": inside_panels, "trust": trust_panels}
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class StudioApp:
         self._pending = False
         self._shown = self._downloads = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._storing: asyncio.Task[None] | None = None
         self.server.enable_module(MODULE)
         self.state.update(page_state.INITIAL)
         self.state.trame__title = "linearno studio"
@@ -266,7 +268,8 @@ class StudioApp:
             self._look(keep=not changed_body)
         for view, _ in zip(self.views, panels, strict=False):
             if view.widget is not None:
-                view.widget.update()
+                view.widget.send_changes()
+        self._store_scenes_soon()
         if panels and new:
             self._push_camera()
 
@@ -326,6 +329,23 @@ class StudioApp:
             return
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _store_scenes_soon(self) -> None:
+        """Store whole scenes when changes pause; it takes as long as to send the changes."""
+        if self._storing is not None:
+            self._storing.cancel()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # the server has not started: no page is open
+            return
+        self._storing = loop.create_task(self._store_scenes())
+
+    async def _store_scenes(self) -> None:
+        await asyncio.sleep(PAUSE_SECONDS)
+        with self.state:
+            for view in self.views[: len(self.state.panels)]:
+                if view.widget is not None:
+                    view.widget.store()
 
     async def _drain(self) -> None:
         """Update until no request is left; other messages of the page are read in between."""

@@ -96,15 +96,24 @@ def geometry_of(
     if mesh is None:
         return Geometry(pyvista.PolyData(points), np.arange(len(points)), flat=flat)
     triangles = mesh.get_masked_triangles()
-    faces = np.column_stack([np.full(len(triangles), 3), triangles])
-    return Geometry(pyvista.PolyData(points, faces.ravel()), np.arange(len(points)), flat=flat)
+    return Geometry(_faces(points, triangles), np.arange(len(points)), flat=flat)
+
+
+def geometry_of_quads(coords: Float[ndarray, "N X"], quads: Integer[ndarray, "E 4"]) -> Geometry:
+    """Geometry of points at the corners of quadrilaterals."""
+    return Geometry(_faces(in_space(coords), quads), np.arange(len(coords)), flat=coords.shape[1] < 3)
 
 
 def _quads(points: Float[ndarray, "N 3"], grid: tuple[int, ...]) -> pyvista.PolyData:
     index = np.arange(len(points)).reshape(grid)
     corners = [index[:-1, :-1], index[1:, :-1], index[1:, 1:], index[:-1, 1:]]
-    faces = np.column_stack([np.full(corners[0].size, 4), *(part.ravel() for part in corners)])
-    return pyvista.PolyData(points, faces.ravel())
+    return _faces(points, np.column_stack([part.ravel() for part in corners]))
+
+
+def _faces(points: Float[ndarray, "N 3"], corners: Integer[ndarray, "E _"]) -> pyvista.PolyData:
+    """Polygons that all have the same number of corners."""
+    count = np.full(len(corners), corners.shape[1])
+    return pyvista.PolyData(points, np.column_stack([count, corners]).ravel())
 
 
 def _with_rows(grid: Any) -> Any:

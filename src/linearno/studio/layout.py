@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from trame.widgets import html
-from trame_vtk.widgets.vtk import VtkLocalView
 
-from linearno.studio.widgets import Bars, Download, LinePlotView, Overlay
+from linearno.studio.widgets import Bars, Download, FieldView, LinePlotView, Overlay
 
 if TYPE_CHECKING:
     from linearno.studio.app import StudioApp
@@ -239,7 +238,7 @@ def _panels(app: "StudioApp") -> None:
                     html.Span(f"{{{{ panels[{i}]?.note }}}}")
                 with html.Div(classes="stage"):
                     with html.Div():
-                        view.widget = VtkLocalView(
+                        view.widget = FieldView(
                             view.scene.window, ref=f"view{i}", interactor_settings=("trackball", TRACKBALL)
                         )
                     Overlay(

@@ -14,6 +14,7 @@ from linearno.studio.designs import (
     DarcyDesign,
     Design,
     LinePlot,
+    NacaDesign,
     SampleDesign,
 )
 from linearno.studio.engine import Fields, TrustModel
@@ -85,7 +86,7 @@ class StudioModel:
         self._version += 1
         self.fields = None
         self._inspectors.clear()
-        if isinstance(self.design, AirfoilDesign | SampleDesign | CaseDesign):
+        if self.design is not None and self.design.moves:
             self._geometry = None
 
     def set_parameter(self, name: str, value: float) -> None:
@@ -109,13 +110,13 @@ class StudioModel:
 
     def draw(self, seed: int) -> None:
         """A random design like the training samples."""
-        if isinstance(self.design, DarcyDesign | AirfoilDesign):
+        if self.design is not None and self.design.draws:
             self.design.draw(seed)
             self.changed()
 
     def fill(self, name: str) -> None:
         """A simple design: a uniform medium, or the straight airfoil."""
-        if isinstance(self.design, DarcyDesign | AirfoilDesign):
+        if self.design is not None and self.design.draws:
             self.design.fill(name)
             self.changed()
 
@@ -151,6 +152,8 @@ class StudioModel:
         """Trust in the prediction."""
         fields = self.update()
         if isinstance(self.design, CaseDesign):
+            return verdict(self.design.novelty(), [*self.design.warnings(), *fields.warnings])
+        if isinstance(self.design, NacaDesign):
             return verdict(None, [*self.design.warnings(), *fields.warnings])
         if self.index not in self._trust:
             self._trust[self.index] = TrustModel(self.run)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from linearno.studio import comparison
-from linearno.studio.designs import AirfoilDesign, CaseDesign, DarcyDesign, Design, Parameter
+from linearno.studio.designs import CaseDesign, DarcyDesign, Design, Parameter
 from linearno.studio.model import StudioModel
 from linearno.studio.panels import MAX_PANELS, Panel, plot_state, rank_plot
 
@@ -15,10 +15,6 @@ TITLES = {
     "inside": "Within training range",
     "edge": "Edge of the training range",
     "outside": "Outside training range",
-}
-HINTS = {
-    DarcyDesign: "Paint the medium with the pointer; the pressure follows.",
-    AirfoilDesign: "Drag the control points of the box, or use the sliders and arrow keys.",
 }
 AXES = ("off", "x", "y", "z")
 INITIAL: State = {
@@ -46,8 +42,8 @@ def choices(model: StudioModel, page: str) -> State:
         "takes_meshes": CaseDesign.title in model.titles,
         "paints": getattr(design, "paints", False),
         "solver": getattr(design, "solver", ""),
-        "draws": isinstance(design, DarcyDesign | AirfoilDesign),
-        "hint": next((text for kind, text in HINTS.items() if isinstance(design, kind)), ""),
+        "draws": getattr(design, "draws", False),
+        "hint": getattr(design, "hint", ""),
         "has_view": design is not None and design.view() is not None,
         "channel_items": [{"value": str(i), "text": name} for i, name in enumerate(model.channels)],
         **{"channel": str(model.channel), "frame": model.frame, "frames": model.frames},

@@ -8,6 +8,7 @@ import numpy as np
 
 from linearno.core.errors import UserError, require
 from linearno.data import Splits
+from linearno.data.airfrans import AirfransConfig
 from linearno.inference import Bundle, load
 from linearno.inference.on_meshes import MeshModel
 from linearno.initialization import open_splits
@@ -16,7 +17,15 @@ from linearno.nn.protocol import Inspectable, Probabilistic, completes, model_na
 from linearno.report.run_folder import Run, read_runs
 from linearno.run_config import RunConfig
 from linearno.run_folder import open_run
-from linearno.studio.designs import AirfoilDesign, CaseDesign, DarcyDesign, Design, SampleDesign
+from linearno.studio.designs import (
+    AirfoilDesign,
+    CaseDesign,
+    DarcyDesign,
+    Design,
+    FiveDigitDesign,
+    FourDigitDesign,
+    SampleDesign,
+)
 from linearno.training.progress import unfinished
 
 EXPECTED_RUN = "give a run folder written by `linearno train`"
@@ -98,6 +107,10 @@ class StudioRun:
             found[DarcyDesign.title] = lambda: DarcyDesign(spec, stride=stride)
         if direct and data is not None and data.name == "airfoil":
             found[AirfoilDesign.title] = lambda: AirfoilDesign(spec, stride=stride)
+        if isinstance(data, AirfransConfig):  # its task is `covering` for some models
+            split = data.split
+            found[FourDigitDesign.title] = lambda: FourDigitDesign(spec, split=split)
+            found[FiveDigitDesign.title] = lambda: FiveDigitDesign(spec, split=split)
         if direct and bundle.mesh_fields is not None:
             found[CaseDesign.title] = self._case_design
         if self.config is not None:
@@ -130,8 +143,10 @@ class StudioRun:
         )  # fmt: skip
 
     def _number_ranges(self) -> dict[str, tuple[float, float]]:
-        """Range of each number of a case in the training data, if they are here."""
+        """Range of each number of a case: as stored with the surrogate, or in the data, if they are here."""
         assert self.bundle is not None
+        if self.bundle.ranges is not None:
+            return self.bundle.ranges.parameters
         fields, splits = self.bundle.mesh_fields, self.splits()
         if fields is None or splits is None or splits.train.inputs is None:
             return {}

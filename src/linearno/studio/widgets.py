@@ -4,6 +4,7 @@ from importlib.resources import files
 from typing import Any
 
 from trame_client.widgets.core import AbstractElement
+from trame_vtk.widgets.vtk import VtkLocalView
 
 ASSETS = str(files("linearno.studio") / "assets")
 MODULE = {
@@ -12,6 +13,32 @@ MODULE = {
     "styles": ["__linearno_studio/studio.css"],
     "vue_use": ["linearnoStudio"],
 }
+
+
+class FieldView(VtkLocalView):  # type: ignore[misc]
+    """A scene that the browser renders.
+
+    Args:
+        window: render window of the scene.
+        ref: name of the element.
+    """
+
+    def __init__(self, window: Any, ref: str, **attributes: Any):
+        self._window, self._state_key = window, f"scene_{ref}"  # the key that the base class has
+        super().__init__(window, ref, **attributes)
+
+    def send_changes(self) -> None:
+        """Send what has changed to open pages, which draw it."""
+        if self.server.protocol:
+            self.server.protocol.publish("trame.vtk.delta", self._scene(new_state=False))
+
+    def store(self) -> None:
+        """Store the whole scene for pages that are opened later."""
+        if self.server.protocol:
+            self.server.state[self._state_key] = self._scene(new_state=True)
+
+    def _scene(self, *, new_state: bool) -> Any:
+        return self._helper.scene(self._window, new_state=new_state, widgets=self._widgets)
 
 
 class Overlay(AbstractElement):  # type: ignore[misc]

@@ -4,6 +4,7 @@ from linearno.studio.designs.airfoil import AirfoilDesign
 from linearno.studio.designs.base import Design, Handle, LinePlot, Parameter, Quantity, Series
 from linearno.studio.designs.cases import CaseDesign
 from linearno.studio.designs.darcy import DarcyDesign
+from linearno.studio.designs.naca import FiveDigitDesign, FourDigitDesign, NacaDesign
 from linearno.studio.designs.samples import SampleDesign
 
 __all__ = [
@@ -11,8 +12,11 @@ __all__ = [
     "CaseDesign",
     "DarcyDesign",
     "Design",
+    "FiveDigitDesign",
+    "FourDigitDesign",
     "Handle",
     "LinePlot",
+    "NacaDesign",
     "Parameter",
     "Quantity",
     "SampleDesign",

@@ -50,6 +50,8 @@ class AirfoilDesign(Design):
 
     title: ClassVar[str] = "Drag the control points"
     solver: ClassVar[str] = "finite volumes for the Euler equations"
+    draws: ClassVar[bool] = True
+    hint: ClassVar[str] = "Drag the control points of the box, or use the sliders and arrow keys."
 
     def __post_init__(self) -> None:
         assert self.spec.grid is not None

@@ -16,6 +16,7 @@ from linearno.core.errors import UserError, did_you_mean
 from linearno.data import FieldSpec
 from linearno.studio.geometry import Geometry
 
+Range = tuple[float, float]
 Box = tuple[tuple[float, float], tuple[float, float]]  # lower and upper bound along x and y
 
 
@@ -40,7 +41,7 @@ class Parameter:
     low: float
     high: float
     step: float = 0.0
-    trained: tuple[float, float] | None = None
+    trained: Range | None = None
     unit: str = ""
 
     @property
@@ -113,6 +114,9 @@ class Design(ABC):
     title: ClassVar[str]
     solver: ClassVar[str] = ""  # name of the solver; "" without one
     paints: ClassVar[bool] = False
+    draws: ClassVar[bool] = False  # whether `draw` and `fill` exist
+    moves: ClassVar[bool] = True  # whether its points depend on its parameters
+    hint: ClassVar[str] = ""
 
     def set(self, name: str, value: float) -> None:
         """Change a parameter, within the ends of its slider."""
@@ -125,6 +129,14 @@ class Design(ABC):
 
     def value(self, name: str) -> float:
         return self.parameters[name].value
+
+    def draw(self, seed: int) -> None:
+        """A random design like those of the training samples."""
+        raise UserError("this design has no random examples")
+
+    def fill(self, name: str) -> None:
+        """A simple design of this name."""
+        raise UserError(f"this design has no example {name!r}")
 
     @abstractmethod
     def coords(self) -> Float[ndarray, "N X"]:

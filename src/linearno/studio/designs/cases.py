@@ -146,6 +146,20 @@ class CaseDesign(Design):
         values = [parameter.value for parameter in self.parameters.values()]
         return case.targets if case.found and np.allclose(first, values, rtol=1e-6, atol=0) else None
 
+    def warnings(self) -> list[str]:
+        """What is outside the training cases; without their ranges, of the numbers alone."""
+        if self.model is None or self.model.bundle.ranges is None:
+            return super().warnings()
+        return [f"outside the training cases: {line}" for line in self.model.findings(self._edited_case())]
+
+    def novelty(self) -> float | None:
+        """Up to 1 the case is as near to a training case as these are to each other; None if unknown."""
+        return None if self.model is None else self.model.novelty(self._edited_case())
+
+    def _edited_case(self) -> Case:
+        case, inputs = self._require_case(), self.inputs()
+        return case if inputs is None else case._replace(inputs=inputs)
+
     def geometry(self) -> Geometry:
         assert self.model is not None
         self._require_case()

@@ -38,6 +38,9 @@ class DarcyDesign(Design):
     title: ClassVar[str] = "Paint the permeability"
     solver: ClassVar[str] = "five-point scheme, conjugate gradients"
     paints: ClassVar[bool] = True
+    draws: ClassVar[bool] = True
+    moves: ClassVar[bool] = False
+    hint: ClassVar[str] = "Paint the medium with the pointer; the pressure follows."
 
     def __post_init__(self) -> None:
         assert self.spec.grid is not None
