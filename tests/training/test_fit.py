@@ -212,7 +212,7 @@ def test_what_runs_is_in_the_log(tmp_path, caplog):
         tiny_fit(tmp_path, TrainingConfig(epochs=1, batch=4, precision="tf32"))
     assert "CPU" in caplog.text
     assert "61 parameters" in caplog.text
-    assert "a CPU has none and computes in fp32" in caplog.text
+    assert "tf32 is not available on a CPU, which computes in fp32" in caplog.text
 
 
 def test_bf16_trains(tmp_path):

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -38,6 +38,12 @@ class CaseSplits(Splits):
     test_names: tuple[str, ...] = ()
     patches: tuple[str, ...] = ()
     quantities: tuple[Mapping[str, Tensor], ...] = ()
+
+    def _replace(self, **changes: Any) -> "CaseSplits":
+        """A copy with other splits and the same facts."""
+        replaced = super()._replace(**changes)
+        vars(replaced).update(vars(self))
+        return replaced
 
 
 def read_cases(config: CasesConfig, files: Sequence[CaseFile]) -> tuple[list[Case], list[UnreadableCase]]:
