@@ -90,7 +90,8 @@ def initialize(
     """
     torch.manual_seed(seed)
     task.require_packed(data)
-    train, validation = split_validation(data, config.validation, seed)
+    split_seed = seed if config.validation_seed is None else config.validation_seed
+    train, validation = split_validation(data, config.validation, split_seed)
     spec = task.spec(data.spec)
     scaler = Scaler.fit(spec, task.scaling_batch(train.everything(), spec))
     coords = data.coords if data.shared else None

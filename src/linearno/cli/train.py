@@ -74,6 +74,10 @@ def train(
         float | None,
         typer.Option(min=0.01, help="time for the network where the model is chosen for a dataset.yaml; 15"),
     ] = None,
+    ensemble: Annotated[
+        int | None,
+        typer.Option(min=2, help="train so many networks with different seeds: mean and standard deviation"),
+    ] = None,
 ) -> None:
     """Train a recipe, evaluate it once on the test split, and write a run folder.
 
@@ -98,17 +102,18 @@ def train(
             logging.disable(logging.WARNING)
         import_definitions(imports or [])
         tracked = track if parallel.is_main_process() else None
+        changes = [*(set_ or []), *([] if ensemble is None else [f"training.members={ensemble}"])]
         data = cases_to_choose_for(recipe, set_ or [], more_epochs, init_from)
         if data is not None and parallel.size() == 1:
             metrics, folder = choose_and_train(
-                data, out, str(own_device), minutes or DEFAULT_MINUTES, tracked
+                data, out, str(own_device), minutes or DEFAULT_MINUTES, tracked, ensemble or 1
             )
         else:
             if minutes is not None:
                 raise UserError(
                     "--minutes plans the network of a dataset.yaml whose model is chosen: leave it out"
                 )
-            config, folder = plan_run(recipe, set_ or [], out, more_epochs, init_from)
+            config, folder = plan_run(recipe, changes, out, more_epochs, init_from)
             metrics = run_with_bar(config, folder, str(own_device), tracked)
         print_metrics(metrics, folder)
 
@@ -156,7 +161,7 @@ def cases_to_choose_for(
 
 
 def choose_and_train(
-    data: CasesConfig, out: Path | None, device: str, minutes: float, track: Path | None
+    data: CasesConfig, out: Path | None, device: str, minutes: float, track: Path | None, members: int = 1
 ) -> tuple[dict[str, Any], Path]:
     """Try what applies on validation cases, train the best model; metrics and folder of its run."""
     resolved, seed = resolve_device(device), 0
@@ -165,7 +170,7 @@ def choose_and_train(
         console.print(
             f"{len(splits.train)} training cases are too few to choose a model: LinearNO is trained"
         )
-        config = cases_run(data, splits=splits)
+        config = apply_changes(cases_run(data, splits=splits), [f"training.members={members}"])
         return run_with_bar(config, out or folder_of(config), device, track, splits), out or folder_of(config)
     console.print(f"{splits.source}: {len(splits.train)} to train, {len(splits.test)} to test")
     candidates = [*try_baselines(splits, seed), try_classical(data, splits, seed)]
@@ -174,14 +179,15 @@ def choose_and_train(
     if candidates[-1].errors and is_good_enough(candidates[-1], candidates[:-1]):
         folder = out or folder_of(classical)
         console.print(f"chosen: {CLASSICAL}; --set model.name=linearno trains the network", soft_wrap=True)
+        if members > 1:
+            console.print(f"{CLASSICAL} has a standard deviation: no ensemble of networks is trained")
         metrics = run_with_bar(classical, folder, device, track, splits)
     else:
-        network = resumed_or(network_run(data, splits, resolved, minutes), out)
+        network = resumed_or(network_run(data, splits, resolved, minutes, members), out)
         folder = out or folder_of(network)
-        seconds = network.training.epochs * seconds_per_epoch(network, splits, resolved)
-        console.print(
-            f"{network.model.name}: {network.training.epochs} epochs, about {format_duration(seconds)}"
-        )
+        seconds = members * network.training.epochs * seconds_per_epoch(network, splits, resolved)
+        count = f"{members} × {network.training.epochs}" if members > 1 else f"{network.training.epochs}"
+        console.print(f"{network.model.name}: {count} epochs, about {format_duration(seconds)}")
         metrics = run_with_bar(network, folder, device, track, splits)
         candidates.append(trained_candidate(folder, splits, seed, resolved))
     best, reason = choose(candidates)
@@ -202,7 +208,8 @@ def resumed_or(config: RunConfig, out: Path | None) -> RunConfig:
     if not (folder / "config.yaml").exists():
         return config
     stored = open_run(folder)
-    return stored if (stored.data, stored.model) == (config.data, config.model) else config
+    parts = [(one.data, one.model, one.training.members) for one in (stored, config)]
+    return stored if parts[0] == parts[1] else config
 
 
 def folder_of(config: RunConfig) -> Path:
@@ -264,7 +271,8 @@ def run_with_bar(
     """Call `experiment.run` and show epochs and loss: a progress bar on a terminal, else a line per epoch."""
     resolved = resolve_device(device)
     console.print(f"{config.recipe} on {device_name(resolved)}, {config.training.precision} → {folder}")
-    bar = progress_bar(config.recipe, config.training.epochs)
+    epochs = config.training.epochs * config.training.members
+    bar = progress_bar(config.recipe, epochs)
     with tensorboard(track) as log, bar as advance:
         done = 0
         recent_seconds: deque[float] = deque(maxlen=5)  # of the last epochs
@@ -276,10 +284,10 @@ def run_with_bar(
             done = record.epoch
             if not console.is_terminal:
                 recent_seconds.append(record.seconds)
-                left = median(recent_seconds) * (config.training.epochs - record.epoch)
+                left = median(recent_seconds) * (epochs - record.epoch)
                 eta = f", about {format_duration(left)} left" if left else ""
                 console.print(
-                    f"epoch {record.epoch}/{config.training.epochs}  loss {record.loss:.4g}{validation}  "
+                    f"epoch {record.epoch}/{epochs}  loss {record.loss:.4g}{validation}  "
                     f"lr {record.lr:.3g}  {record.seconds:.2f} s{eta}",
                     soft_wrap=True,
                 )
