@@ -114,8 +114,9 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
 
     Returns the content of metrics.json.
     """
-    splits = splits._replace(test=_with_training_scale(splits.test, bundle))
-    test, batch = splits.test, config.training.eval_batch
+    test, batch = _with_training_scale(splits.test, bundle), config.training.eval_batch
+    if test is not splits.test:
+        splits = splits._replace(test=test)  # a tuple of its fields alone: own cases must keep their names
     if bundle.spec.standardised != test.spec.standardised:
         raise UserError(f"{folder} was imported without the scaler of its data: import it with --data FOLDER")
     metrics = config.metrics | {"relative_l2": config.metrics.get("relative_l2", relative_l2)}

@@ -112,6 +112,8 @@ def warm_start(bundle: Bundle, folder: Path) -> None:
     Its scaler is used as well if both runs have the same fields, since the weights were trained with it.
     """
     source = load(folder)
+    if members := source.members:
+        source = members[bundle.seed % len(members)]
     old, new = source.model.state_dict(), bundle.model.state_dict()
     loaded = {name: old[name] for name in new if name in old and old[name].shape == new[name].shape}
     if not loaded:

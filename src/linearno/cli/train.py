@@ -233,6 +233,7 @@ def plan_run(
         if more_epochs is not None:
             raise UserError(f"--more-epochs continues a finished run: expected its folder, got {name!r}")
         config = open_recipe(name, changes)
+        config = _with_model_of(init_from, config, changes)
     elif changes or out is not None or init_from is not None:
         raise UserError(
             f"{folder} already has a configuration: omit --set, --out and --init-from, or start another run "
@@ -243,6 +244,15 @@ def plan_run(
     initial = [] if init_from is None else [f"init_from={_quote_yaml(str(init_from))}"]
     config = apply_changes(config, [*changes, *initial])
     return config, out or folder_of(config)
+
+
+def _with_model_of(run: Path | None, config: RunConfig, changes: Sequence[str]) -> RunConfig:
+    """The model settings of the run that initialises the weights, for own cases without other settings."""
+    named = any(change.startswith("model.") for change in changes)
+    if run is None or named or not isinstance(config.data, CasesConfig) or not (run / "config.yaml").exists():
+        return config
+    model = open_run(run).model
+    return config.model_copy(update={"model": model}) if model.name == config.model.name else config
 
 
 def _quote_yaml(text: str) -> str:
