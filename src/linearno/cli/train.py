@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from linearno.cli.shared import DeviceOption, ImportOption, console, progress_bar, user_errors
@@ -39,6 +40,7 @@ from linearno.recipes.model_choice import (
     try_classical,
     write_choice,
 )
+from linearno.recipes.tuning import read_tuning, search, write_tuning
 from linearno.run_config import RunConfig, apply_changes
 from linearno.run_folder import extend_run, open_run
 from linearno.training import EpochRecord, Interrupted, parallel
@@ -78,6 +80,12 @@ def train(
         int | None,
         typer.Option(min=2, help="train so many networks with different seeds: mean and standard deviation"),
     ] = None,
+    tune: Annotated[
+        float | None,
+        typer.Option(
+            "--tune", min=0.01, metavar="MINUTES", help="search for learning rate, width and slices"
+        ),
+    ] = None,
 ) -> None:
     """Train a recipe, evaluate it once on the test split, and write a run folder.
 
@@ -106,13 +114,15 @@ def train(
         data = cases_to_choose_for(recipe, set_ or [], more_epochs, init_from)
         if data is not None and parallel.size() == 1:
             metrics, folder = choose_and_train(
-                data, out, str(own_device), minutes or DEFAULT_MINUTES, tracked, ensemble or 1
+                data, out, str(own_device), minutes or DEFAULT_MINUTES, tracked, ensemble or 1, tune
             )
         else:
             if minutes is not None:
                 raise UserError(
                     "--minutes plans the network of a dataset.yaml whose model is chosen: leave it out"
                 )
+            if tune is not None:
+                raise UserError("--tune is for a dataset.yaml whose model is chosen: leave it out")
             config, folder = plan_run(recipe, changes, out, more_epochs, init_from)
             metrics = run_with_bar(config, folder, str(own_device), tracked)
         print_metrics(metrics, folder)
@@ -161,11 +171,21 @@ def cases_to_choose_for(
 
 
 def choose_and_train(
-    data: CasesConfig, out: Path | None, device: str, minutes: float, track: Path | None, members: int = 1
+    data: CasesConfig,
+    out: Path | None,
+    device: str,
+    minutes: float,
+    track: Path | None,
+    members: int = 1,
+    tune_minutes: float | None = None,
 ) -> tuple[dict[str, Any], Path]:
     """Try what applies on validation cases, train the best model; metrics and folder of its run."""
     resolved, seed = resolve_device(device), 0
     splits = open_splits(data)
+    if len(splits.train) < MIN_CASES and tune_minutes is not None:
+        raise UserError(
+            f"--tune needs {MIN_CASES} training cases, there are {len(splits.train)}: leave it out"
+        )
     if len(splits.train) < MIN_CASES:
         console.print(
             f"{len(splits.train)} training cases are too few to choose a model: LinearNO is trained"
@@ -181,10 +201,16 @@ def choose_and_train(
         console.print(f"chosen: {CLASSICAL}; --set model.name=linearno trains the network", soft_wrap=True)
         if members > 1:
             console.print(f"{CLASSICAL} has a standard deviation: no ensemble of networks is trained")
+        if tune_minutes is not None:
+            console.print("no network is trained: there is nothing to tune")
         metrics = run_with_bar(classical, folder, device, track, splits)
     else:
-        network = resumed_or(network_run(data, splits, resolved, minutes, members), out)
+        network = network_run(data, splits, resolved, minutes, members)
         folder = out or folder_of(network)
+        if tune_minutes is not None:
+            changes = tuned_changes(network, splits, resolved, folder, tune_minutes)
+            network = network_run(data, splits, resolved, minutes, members, changes)
+        network = resumed_or(network, folder)
         seconds = members * network.training.epochs * seconds_per_epoch(network, splits, resolved)
         count = f"{members} × {network.training.epochs}" if members > 1 else f"{network.training.epochs}"
         console.print(f"{network.model.name}: {count} epochs, about {format_duration(seconds)}")
@@ -195,16 +221,34 @@ def choose_and_train(
     if best.name == CLASSICAL and metrics["protocol"] != CLOSED_FORM:
         folder = Path(f"{folder}-{CLASSICAL}")
         metrics = run_with_bar(classical, folder, device, track, splits)
-    write_choice(folder, candidates, best.name, reason)
+    tuning = None if tune_minutes is None or best.name == CLASSICAL else read_tuning(folder)
+    write_choice(folder, candidates, best.name, reason, tuning)
     calibrate_run(
         folder, splits, cross_validated(data, splits, seed) if best.name == CLASSICAL else None, seed
     )
     return metrics, folder
 
 
-def resumed_or(config: RunConfig, out: Path | None) -> RunConfig:
+def tuned_changes(
+    network: RunConfig, splits: Splits, device: torch.device, folder: Path, minutes: float
+) -> list[str]:
+    """The best settings of a search, or those that an interrupted run in `folder` has found."""
+    if (found := read_tuning(folder)) is None:
+        console.print(f"tuning: about {format_duration(60 * minutes)}")
+        best, trials = search(network, splits, device, minutes)
+        for one in trials:
+            error = one.note if one.error is None else f"{one.error:.3g}"
+            console.print(
+                f"  round {one.round}, {one.epochs} epochs: {', '.join(one.changes)}: {error}", soft_wrap=True
+            )
+        write_tuning(folder, best, trials)
+        found = {"best": list(best)}
+    console.print(f"tuned: {', '.join(found['best'])}")
+    return list(found["best"])
+
+
+def resumed_or(config: RunConfig, folder: Path) -> RunConfig:
     """The configuration of an interrupted run on the same data, whose number of epochs may differ."""
-    folder = out or folder_of(config)
     if not (folder / "config.yaml").exists():
         return config
     stored = open_run(folder)

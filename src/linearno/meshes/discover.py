@@ -176,7 +176,7 @@ def known_cases(found: Sequence[CaseFile], known: Sequence[str]) -> list[CaseFil
         )
     if new := sorted(there - set(known)):
         log.warning(
-            "not used, since dataset.yaml does not list them: %s; add them: linearno init --update DATASET.yaml",
+            "not used, as dataset.yaml does not list them: %s; add them: linearno init --update DATASET.yaml",
             listed(new),
         )
     return [case for case in found if case.simulation in set(known)]

@@ -3,6 +3,7 @@
 import logging
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from linearno.initialization import untrained
 from linearno.meshes import CasesConfig
 from linearno.nn.protocol import Probabilistic
 from linearno.recipes.cases import MAX_BATCH, TARGET_BATCH_POINTS, cases_run
-from linearno.run_config import RunConfig
+from linearno.run_config import RunConfig, apply_changes
 from linearno.run_folder import training_seconds
 from linearno.training.closed_form import fit_closed_form
 from linearno.training.nearest_case import predict_nearest
@@ -63,11 +64,16 @@ class Candidate:
     @property
     def error(self) -> float:
         """Mean over the fields; infinite if it was not tried."""
-        known = [error for error in self.errors.values() if error == error]
-        return sum(known) / len(known) if known else float("inf")
+        return mean_error(self.errors)
 
     def as_dict(self) -> dict[str, Any]:
         return {"name": self.name, "errors": self.errors, "seconds": self.seconds, "note": self.note}
+
+
+def mean_error(errors: dict[str, float]) -> float:
+    """Mean over the fields whose error is known; infinite if none is."""
+    known = [error for error in errors.values() if error == error]
+    return sum(known) / len(known) if known else float("inf")
 
 
 def validation_count(cases: int) -> int:
@@ -220,13 +226,18 @@ def is_good_enough(candidate: Candidate, baselines: list[Candidate]) -> bool:
 
 
 def network_run(
-    data: CasesConfig, splits: Splits, device: torch.device, minutes: float, members: int = 1
+    data: CasesConfig,
+    splits: Splits,
+    device: torch.device,
+    minutes: float,
+    members: int = 1,
+    changes: Sequence[str] = (),
 ) -> RunConfig:
     """LinearNO with validation, and as many epochs as fit into the time, measured by a few steps.
 
-    The members of an ensemble share the time.
+    The members of an ensemble share the time; `changes` are those of a search.
     """
-    config = cases_run(data, splits=splits)
+    config = apply_changes(cases_run(data, splits=splits), list(changes))
     count = validation_count(len(splits.train))
     points = config.training.points
     if device.type == "cpu" and splits.train.coords.shape[-2] > MAX_CPU_POINTS:
@@ -284,7 +295,10 @@ def trained_candidate(folder: Path, splits: Splits, seed: int, device: torch.dev
     return Candidate(name, errors, training_seconds(folder))
 
 
-def write_choice(folder: Path, candidates: list[Candidate], chosen: str, reason: str) -> None:
-    """Write `choice.json` into the folder of the chosen run."""
+def write_choice(
+    folder: Path, candidates: list[Candidate], chosen: str, reason: str, tuning: dict[str, Any] | None = None
+) -> None:
+    """Write `choice.json` into the folder of the chosen run, with the search for settings, if any."""
     table = [one.as_dict() for one in candidates]
-    write_json(folder / CHOICE, {"chosen": chosen, "reason": reason, "validation": table})
+    facts = {"chosen": chosen, "reason": reason, "validation": table}
+    write_json(folder / CHOICE, facts | ({} if tuning is None else {"tuning": tuning}))
