@@ -13,19 +13,26 @@ from linearno.core.device import device_name
 from linearno.core.errors import UserError
 from linearno.data import FieldData, Splits, relative_l2
 from linearno.example_predictions import write_examples, write_test_set
-from linearno.inference.bundle import Bundle
+from linearno.inference.bundle import Bundle, load
 from linearno.initialization import open_splits, untrained
 from linearno.meshes import CasesConfig
 from linearno.meshes.cases import CaseSplits
 from linearno.metrics.cost import count_flops
+from linearno.nn.ensemble import Ensemble
 from linearno.nn.protocol import SelfFitting, state_size
 from linearno.ops import backend
 from linearno.own_case_scores import own_case_scores
 from linearno.run_config import RunConfig
-from linearno.run_folder import locked_folder, refuse_another_run, write_results
-from linearno.training import TrainingConfig, fit, parallel
+from linearno.run_folder import (
+    locked_folder,
+    member_folder,
+    open_run,
+    refuse_another_run,
+    training_seconds,
+    write_results,
+)
+from linearno.training import EpochRecord, TrainingConfig, fit, parallel
 from linearno.training.closed_form import OnEpoch
-from linearno.training.history import read_history
 from linearno.training.predict import constrain, model_call, probe_sample, score
 
 CLOSED_FORM = "fitted in closed form"
@@ -54,7 +61,10 @@ def run(
     """
     refuse_another_run(folder, config)
     config.require_task_fits_model()
+    config.require_ensemble()
     splits = splits or open_splits(config.data)  # disk → samples
+    if config.training.members > 1:
+        return _run_ensemble(config, folder, device, on_epoch, deadline, splits)
     bundle, setup = untrained(config, splits)  # model and scaler; all checks precede training
     with locked_folder(folder, config) as fingerprint:
         fit(
@@ -70,13 +80,43 @@ def run(
         return evaluate(bundle, config, splits, folder)
 
 
+def _run_ensemble(
+    config: RunConfig,
+    folder: Path,
+    device: torch.device,
+    on_epoch: OnEpoch | None,
+    deadline: float,
+    splits: Splits,
+) -> dict[str, Any]:
+    """Train or resume each member as a run in `folder`/memberK, and write the ensemble; as `run`."""
+    with locked_folder(folder, config):
+        for number, member in enumerate(config.members):
+            passed = number * config.training.epochs
+
+            def in_order(record: EpochRecord, passed: int = passed) -> None:
+                if on_epoch is not None:
+                    on_epoch(record.model_copy(update={"epoch": record.epoch + passed}))
+
+            own = member_folder(folder, number)
+            config_ = open_run(own) if (own / "config.yaml").exists() else member  # it may have been extended
+            run(config_, own, device, in_order, deadline, splits)
+        bundles = [
+            load(member_folder(folder, number), str(device)) for number in range(config.training.members)
+        ]
+        bundle = replace(bundles[0], model=Ensemble([one.model for one in bundles]), seed=config.seed)
+        if parallel.is_main_process():
+            bundle.save(folder)
+        return evaluate(bundle, config, splits, folder)
+
+
 def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) -> dict[str, Any]:
     """Evaluate the test split in physical units and write metrics and example predictions to the run folder.
 
     Returns the content of metrics.json.
     """
-    splits = splits._replace(test=_with_training_scale(splits.test, bundle))
-    test, batch = splits.test, config.training.eval_batch
+    test, batch = _with_training_scale(splits.test, bundle), config.training.eval_batch
+    if test is not splits.test:
+        splits = splits._replace(test=test)  # a tuple of its fields alone: own cases must keep their names
     if bundle.spec.standardised != test.spec.standardised:
         raise UserError(f"{folder} was imported without the scaler of its data: import it with --data FOLDER")
     metrics = config.metrics | {"relative_l2": config.metrics.get("relative_l2", relative_l2)}
@@ -98,7 +138,7 @@ def evaluate(bundle: Bundle, config: RunConfig, splits: Splits, folder: Path) ->
         "parameters": state_size(bundle.model),
         "flops": _flops(bundle, test),
         "seconds": {
-            "train": sum(record.seconds for record in read_history(folder / "history.jsonl")),
+            "train": training_seconds(folder),
             "evaluate": seconds,
         },
         "data": splits.source,
@@ -143,6 +183,9 @@ def _flops(bundle: Bundle, test: FieldData) -> int:
 
 def _protocol(training: TrainingConfig) -> str:
     """Which epoch is evaluated, for metrics.json."""
+    if training.members > 1:
+        single = training.model_copy(update={"members": 1})
+        return f"mean of {training.members} members, each: {_protocol(single)}"
     if training.validation:
         return f"best epoch on {training.validation} validation samples held out of train"
     return "last epoch, no validation (the paper's protocol)"

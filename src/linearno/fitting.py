@@ -33,6 +33,8 @@ ADDED_DEFAULTS = {
     "decay": 0.5,
     "decay_epochs": 100,
     "patience": 0,
+    "members": 1,
+    "validation_seed": None,
 }  # defaults of settings added later
 PARTS = ("coords", "inputs", "targets", "surface")
 
@@ -87,6 +89,8 @@ def fit(
     )
     if isinstance(model, str):  # a module may have been changed after its construction
         require_rebuildable(bundle, train, setup.config.points)
+    if setup.config.members > 1:
+        raise UserError("members: `linearno train` trains an ensemble; call fit once for each seed instead")
     fingerprint = _fingerprint(setup, train)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch if out is None else out)

@@ -90,7 +90,8 @@ def initialize(
     """
     torch.manual_seed(seed)
     task.require_packed(data)
-    train, validation = split_validation(data, config.validation, seed)
+    split_seed = seed if config.validation_seed is None else config.validation_seed
+    train, validation = split_validation(data, config.validation, split_seed)
     spec = task.spec(data.spec)
     scaler = Scaler.fit(spec, task.scaling_batch(train.everything(), spec))
     coords = data.coords if data.shared else None
@@ -111,6 +112,8 @@ def warm_start(bundle: Bundle, folder: Path) -> None:
     Its scaler is used as well if both runs have the same fields, since the weights were trained with it.
     """
     source = load(folder)
+    if members := source.members:
+        source = members[bundle.seed % len(members)]
     old, new = source.model.state_dict(), bundle.model.state_dict()
     loaded = {name: old[name] for name in new if name in old and old[name].shape == new[name].shape}
     if not loaded:

@@ -60,6 +60,27 @@ class RunConfig(Config):
     training: TrainingConfig
     init_from: str | None = None
 
+    @property
+    def members(self) -> list["RunConfig"]:
+        """The configurations of the members of an ensemble, which hold out the same validation samples."""
+        training = self.training
+        split_seed = self.seed if training.validation_seed is None else training.validation_seed
+        one = training.model_copy(update={"members": 1, "validation_seed": split_seed})
+        return [
+            self.model_copy(update={"seed": self.seed + number, "training": one})
+            for number in range(training.members)
+        ]
+
+    def require_ensemble(self) -> None:
+        """Raise if several members are asked for of a model or task that has no ensemble."""
+        if self.training.members == 1:
+            return
+        what = f"training.members={self.training.members}"
+        if self_fitting(self.model.name):
+            raise UserError(f"{what}: model {self.model.name!r} is fitted in closed form; leave it out")
+        if self.task.name != "direct":
+            raise UserError(f"{what}: an ensemble is for the direct task, not {self.task.name}; leave it out")
+
     def require_task_fits_model(self) -> None:
         """Raise if the model does not accept what the task provides, or needs what it does not provide.
 

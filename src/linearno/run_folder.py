@@ -20,7 +20,7 @@ from linearno.models import self_fitting
 from linearno.run_config import RunConfig, config_fingerprint
 from linearno.training import parallel
 from linearno.training.checkpoint import Checkpoints
-from linearno.training.history import read_history
+from linearno.training.history import has_stalled, read_history
 
 BUSY = "another process is training in {root}; wait, or choose another --out"
 EXPECTED_RUN = "give a run folder written by `linearno train`"
@@ -40,6 +40,17 @@ def refuse_another_run(folder: Path, config: RunConfig) -> None:
         raise UserError(
             f"{folder} contains a run with another configuration ({what}); choose another --out or remove it"
         )
+
+
+def member_folder(folder: Path, number: int) -> Path:
+    """Run folder of a member of an ensemble, counted from 0."""
+    return folder / f"member{number + 1}"
+
+
+def training_seconds(folder: Path) -> float:
+    """Seconds of all epochs of a run, or of the members of an ensemble."""
+    paths = sorted(folder.glob("member*/history.jsonl")) or [folder / "history.jsonl"]
+    return sum(record.seconds for path in paths for record in read_history(path))
 
 
 @contextmanager
@@ -64,24 +75,39 @@ def extend_run(folder: Path, epochs: int) -> RunConfig:
     """Prepare a finished run for `epochs` more epochs and return the new configuration.
 
     Weights, optimiser state and history are kept. Training continues at the same step of the longer learning
-    rate schedule: with `schedule=constant` the result equals that of an uninterrupted run.
+    rate schedule: with `schedule=constant` the result equals that of an uninterrupted run. A run that has
+    stopped early takes all of the epochs: its `patience` becomes 0. Of an ensemble each member is extended.
     """
     config = open_run(folder)
     if self_fitting(config.model.name):
         raise UserError(f"model {config.model.name!r} is fitted in closed form: it takes no more epochs")
-    done = len(read_history(folder / "history.jsonl"))
-    if done < config.training.epochs:
-        raise UserError(
-            f"{folder} has finished {done} of {config.training.epochs} epochs: finish the run with "
-            f"`linearno train {folder}` before you extend it"
-        )
-    training = config.training.model_copy(update={"epochs": config.training.epochs + epochs})
-    longer = config.model_copy(update={"training": training})
+    if config.training.members > 1:
+        members = [member_folder(folder, number) for number in range(config.training.members)]
+        for member in members:
+            _extended(member, open_run(member), epochs)  # all have finished, before one is changed
+        for member in members:
+            extend_run(member, epochs)
+        return config
+    longer = _extended(folder, config, epochs)
     stored = read_yaml_values(folder / "config.yaml")
     checkpoints = Checkpoints(folder / "checkpoint", config_fingerprint(stored), config.checkpoint_settings)
     checkpoints.extend(longer.fingerprint, longer.checkpoint_settings)
     write_yaml(folder / "config.yaml", longer)
     return longer
+
+
+def _extended(folder: Path, config: RunConfig, epochs: int) -> RunConfig:
+    """The configuration of a finished run with more epochs."""
+    history = read_history(folder / "history.jsonl")
+    done, changes = len(history), {"epochs": config.training.epochs + epochs}
+    if has_stalled(history, config.training.patience):
+        changes = {"epochs": done + epochs, "patience": 0}
+    elif done < config.training.epochs:
+        raise UserError(
+            f"{folder} has finished {done} of {config.training.epochs} epochs: finish the run with "
+            f"`linearno train {folder}` before you extend it"
+        )
+    return config.model_copy(update={"training": config.training.model_copy(update=changes)})
 
 
 def write_results(

@@ -11,11 +11,12 @@ from rich.table import Table
 
 from linearno.cli.shared import console, progress_bar, user_errors
 from linearno.core.atomic_io import write_text
+from linearno.core.config import read_yaml
 from linearno.core.errors import UserError
 from linearno.meshes.cases import skipped_lines
-from linearno.meshes.config import CasesConfig
+from linearno.meshes.config import CasesConfig, read_dataset
 from linearno.meshes.dataset_yaml import dataset_text
-from linearno.meshes.discover import Frames, Share, find_cases, split_cases
+from linearno.meshes.discover import Frames, Share, find_cases, listed, split_cases, updated_split
 from linearno.meshes.infer_schema import (
     FolderSummary,
     InitOptions,
@@ -66,6 +67,10 @@ def init(
     ] = "last",
     out: Annotated[Path, typer.Option("--out", "-o", help="file to write")] = Path("dataset.yaml"),
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="skip cases that cannot be read")] = False,
+    update: Annotated[
+        bool,
+        typer.Option("--update", help="CASES is a dataset.yaml: take new cases of its folder, keep the rest"),
+    ] = False,
 ) -> None:
     """Inspect a folder of simulations on meshes of any size and write a dataset.yaml to train from.
 
@@ -81,8 +86,15 @@ def init(
       linearno init simulations/
       linearno init simulations/ --targets p,U --derived distance,normals
       linearno train dataset.yaml
+      linearno init --update dataset.yaml
     """
     with user_errors():
+        if update:
+            chosen = (targets, inputs, globals_, derived, parameters)
+            plain = (test, files, skip_bad) == ("0.2", ALL_FILES, False)
+            if not plain or any(option is not None for option in chosen):
+                raise UserError("--update keeps the choices of the dataset.yaml: edit them there")
+            return update_dataset(Path(cases))
         if out.exists():
             raise UserError(f"{out} exists already; remove it, or choose another --out")
         root = Path(cases)
@@ -101,6 +113,7 @@ def init(
         values = infer_schema(summary, options) | {"files": files, "frames": frames, "skip_bad": skip_bad}
         paths = {"root": root, "parameters": parameters}
         values |= {name: Path(os.path.relpath(path, out.parent)) for name, path in paths.items() if path}
+        values["cases"] = simulations(summary)
         config = CasesConfig.make(values)
         split_cases(summary.files, config.train, config.test, config.seed)
         text = dataset_text(config, summary)
@@ -114,6 +127,32 @@ def init(
             )
         write_text(out, text)
         console.print(f"written: {escape(str(out))}   next: linearno train {escape(str(out))}")
+
+
+def update_dataset(path: Path) -> None:
+    """Rewrite a dataset.yaml for the cases that its folder holds now; its other choices stay."""
+    stored, config = read_yaml(path, CasesConfig), read_dataset(path)
+    summary = summarise(config.root, config.files, config.skip_bad, config.parameters, config.frames)
+    now, known = simulations(summary), stored.cases
+    if not known:
+        console.print("the file lists no cases: all that are there are taken as known before")
+        known = now
+    train, test = updated_split(summary.files, known, stored.train, stored.test, stored.seed)
+    new = stored.model_copy(update={"cases": now, "train": train, "test": test})
+    split_cases(summary.files, train, test, stored.seed)
+    if missing := [name for name in config.targets if name not in {one.name for one in summary.fields}]:
+        raise UserError(f"{path}: no case holds the target {missing[0]!r}")
+    write_text(path, dataset_text(new, summary))
+    for what, names in (("added", set(now) - set(known)), ("vanished", set(known) - set(now))):
+        console.print(f"{what}: {escape(listed(sorted(names))) if names else 'none'}")
+    name = escape(str(path))
+    console.print(f"written: {name}   next: linearno train {name} --init-from RUN --out LARGER")
+
+
+def simulations(summary: FolderSummary) -> tuple[str, ...]:
+    """Names of all simulations of a folder, readable or not."""
+    files = [*summary.files, *(case.file for case in summary.unreadable)]
+    return tuple(sorted({file.simulation for file in files}))
 
 
 def summarise(

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from linearno.cli.shared import DeviceOption, ImportOption, console, progress_bar, user_errors
@@ -39,6 +40,7 @@ from linearno.recipes.model_choice import (
     try_classical,
     write_choice,
 )
+from linearno.recipes.tuning import read_tuning, search, write_tuning
 from linearno.run_config import RunConfig, apply_changes
 from linearno.run_folder import extend_run, open_run
 from linearno.training import EpochRecord, Interrupted, parallel
@@ -74,6 +76,16 @@ def train(
         float | None,
         typer.Option(min=0.01, help="time for the network where the model is chosen for a dataset.yaml; 15"),
     ] = None,
+    ensemble: Annotated[
+        int | None,
+        typer.Option(min=2, help="train so many networks with different seeds: mean and standard deviation"),
+    ] = None,
+    tune: Annotated[
+        float | None,
+        typer.Option(
+            "--tune", min=0.01, metavar="MINUTES", help="search for learning rate, width and slices"
+        ),
+    ] = None,
 ) -> None:
     """Train a recipe, evaluate it once on the test split, and write a run folder.
 
@@ -98,17 +110,20 @@ def train(
             logging.disable(logging.WARNING)
         import_definitions(imports or [])
         tracked = track if parallel.is_main_process() else None
+        changes = [*(set_ or []), *([] if ensemble is None else [f"training.members={ensemble}"])]
         data = cases_to_choose_for(recipe, set_ or [], more_epochs, init_from)
         if data is not None and parallel.size() == 1:
             metrics, folder = choose_and_train(
-                data, out, str(own_device), minutes or DEFAULT_MINUTES, tracked
+                data, out, str(own_device), minutes or DEFAULT_MINUTES, tracked, ensemble or 1, tune
             )
         else:
             if minutes is not None:
                 raise UserError(
                     "--minutes plans the network of a dataset.yaml whose model is chosen: leave it out"
                 )
-            config, folder = plan_run(recipe, set_ or [], out, more_epochs, init_from)
+            if tune is not None:
+                raise UserError("--tune is for a dataset.yaml whose model is chosen: leave it out")
+            config, folder = plan_run(recipe, changes, out, more_epochs, init_from)
             metrics = run_with_bar(config, folder, str(own_device), tracked)
         print_metrics(metrics, folder)
 
@@ -156,16 +171,26 @@ def cases_to_choose_for(
 
 
 def choose_and_train(
-    data: CasesConfig, out: Path | None, device: str, minutes: float, track: Path | None
+    data: CasesConfig,
+    out: Path | None,
+    device: str,
+    minutes: float,
+    track: Path | None,
+    members: int = 1,
+    tune_minutes: float | None = None,
 ) -> tuple[dict[str, Any], Path]:
     """Try what applies on validation cases, train the best model; metrics and folder of its run."""
     resolved, seed = resolve_device(device), 0
     splits = open_splits(data)
+    if len(splits.train) < MIN_CASES and tune_minutes is not None:
+        raise UserError(
+            f"--tune needs {MIN_CASES} training cases, there are {len(splits.train)}: leave it out"
+        )
     if len(splits.train) < MIN_CASES:
         console.print(
             f"{len(splits.train)} training cases are too few to choose a model: LinearNO is trained"
         )
-        config = cases_run(data, splits=splits)
+        config = apply_changes(cases_run(data, splits=splits), [f"training.members={members}"])
         return run_with_bar(config, out or folder_of(config), device, track, splits), out or folder_of(config)
     console.print(f"{splits.source}: {len(splits.train)} to train, {len(splits.test)} to test")
     candidates = [*try_baselines(splits, seed), try_classical(data, splits, seed)]
@@ -174,14 +199,21 @@ def choose_and_train(
     if candidates[-1].errors and is_good_enough(candidates[-1], candidates[:-1]):
         folder = out or folder_of(classical)
         console.print(f"chosen: {CLASSICAL}; --set model.name=linearno trains the network", soft_wrap=True)
+        if members > 1:
+            console.print(f"{CLASSICAL} has a standard deviation: no ensemble of networks is trained")
+        if tune_minutes is not None:
+            console.print("no network is trained: there is nothing to tune")
         metrics = run_with_bar(classical, folder, device, track, splits)
     else:
-        network = resumed_or(network_run(data, splits, resolved, minutes), out)
+        network = network_run(data, splits, resolved, minutes, members)
         folder = out or folder_of(network)
-        seconds = network.training.epochs * seconds_per_epoch(network, splits, resolved)
-        console.print(
-            f"{network.model.name}: {network.training.epochs} epochs, about {format_duration(seconds)}"
-        )
+        if tune_minutes is not None:
+            changes = tuned_changes(network, splits, resolved, folder, tune_minutes)
+            network = network_run(data, splits, resolved, minutes, members, changes)
+        network = resumed_or(network, folder)
+        seconds = members * network.training.epochs * seconds_per_epoch(network, splits, resolved)
+        count = f"{members} × {network.training.epochs}" if members > 1 else f"{network.training.epochs}"
+        console.print(f"{network.model.name}: {count} epochs, about {format_duration(seconds)}")
         metrics = run_with_bar(network, folder, device, track, splits)
         candidates.append(trained_candidate(folder, splits, seed, resolved))
     best, reason = choose(candidates)
@@ -189,20 +221,39 @@ def choose_and_train(
     if best.name == CLASSICAL and metrics["protocol"] != CLOSED_FORM:
         folder = Path(f"{folder}-{CLASSICAL}")
         metrics = run_with_bar(classical, folder, device, track, splits)
-    write_choice(folder, candidates, best.name, reason)
+    tuning = None if tune_minutes is None or best.name == CLASSICAL else read_tuning(folder)
+    write_choice(folder, candidates, best.name, reason, tuning)
     calibrate_run(
         folder, splits, cross_validated(data, splits, seed) if best.name == CLASSICAL else None, seed
     )
     return metrics, folder
 
 
-def resumed_or(config: RunConfig, out: Path | None) -> RunConfig:
+def tuned_changes(
+    network: RunConfig, splits: Splits, device: torch.device, folder: Path, minutes: float
+) -> list[str]:
+    """The best settings of a search, or those that an interrupted run in `folder` has found."""
+    if (found := read_tuning(folder)) is None:
+        console.print(f"tuning: about {format_duration(60 * minutes)}")
+        best, trials = search(network, splits, device, minutes)
+        for one in trials:
+            error = one.note if one.error is None else f"{one.error:.3g}"
+            console.print(
+                f"  round {one.round}, {one.epochs} epochs: {', '.join(one.changes)}: {error}", soft_wrap=True
+            )
+        write_tuning(folder, best, trials)
+        found = {"best": list(best)}
+    console.print(f"tuned: {', '.join(found['best'])}")
+    return list(found["best"])
+
+
+def resumed_or(config: RunConfig, folder: Path) -> RunConfig:
     """The configuration of an interrupted run on the same data, whose number of epochs may differ."""
-    folder = out or folder_of(config)
     if not (folder / "config.yaml").exists():
         return config
     stored = open_run(folder)
-    return stored if (stored.data, stored.model) == (config.data, config.model) else config
+    parts = [(one.data, one.model, one.training.members) for one in (stored, config)]
+    return stored if parts[0] == parts[1] else config
 
 
 def folder_of(config: RunConfig) -> Path:
@@ -226,6 +277,7 @@ def plan_run(
         if more_epochs is not None:
             raise UserError(f"--more-epochs continues a finished run: expected its folder, got {name!r}")
         config = open_recipe(name, changes)
+        config = _with_model_of(init_from, config, changes)
     elif changes or out is not None or init_from is not None:
         raise UserError(
             f"{folder} already has a configuration: omit --set, --out and --init-from, or start another run "
@@ -236,6 +288,15 @@ def plan_run(
     initial = [] if init_from is None else [f"init_from={_quote_yaml(str(init_from))}"]
     config = apply_changes(config, [*changes, *initial])
     return config, out or folder_of(config)
+
+
+def _with_model_of(run: Path | None, config: RunConfig, changes: Sequence[str]) -> RunConfig:
+    """The model settings of the run that initialises the weights, for own cases without other settings."""
+    named = any(change.startswith("model.") for change in changes)
+    if run is None or named or not isinstance(config.data, CasesConfig) or not (run / "config.yaml").exists():
+        return config
+    model = open_run(run).model
+    return config.model_copy(update={"model": model}) if model.name == config.model.name else config
 
 
 def _quote_yaml(text: str) -> str:
@@ -264,7 +325,8 @@ def run_with_bar(
     """Call `experiment.run` and show epochs and loss: a progress bar on a terminal, else a line per epoch."""
     resolved = resolve_device(device)
     console.print(f"{config.recipe} on {device_name(resolved)}, {config.training.precision} → {folder}")
-    bar = progress_bar(config.recipe, config.training.epochs)
+    epochs = config.training.epochs * config.training.members
+    bar = progress_bar(config.recipe, epochs)
     with tensorboard(track) as log, bar as advance:
         done = 0
         recent_seconds: deque[float] = deque(maxlen=5)  # of the last epochs
@@ -276,10 +338,10 @@ def run_with_bar(
             done = record.epoch
             if not console.is_terminal:
                 recent_seconds.append(record.seconds)
-                left = median(recent_seconds) * (config.training.epochs - record.epoch)
+                left = median(recent_seconds) * (epochs - record.epoch)
                 eta = f", about {format_duration(left)} left" if left else ""
                 console.print(
-                    f"epoch {record.epoch}/{config.training.epochs}  loss {record.loss:.4g}{validation}  "
+                    f"epoch {record.epoch}/{epochs}  loss {record.loss:.4g}{validation}  "
                     f"lr {record.lr:.3g}  {record.seconds:.2f} s{eta}",
                     soft_wrap=True,
                 )

@@ -23,6 +23,7 @@ from linearno.inference.guard import warn_of_another_grid, warn_of_infinities, w
 from linearno.inference.manifest import require_published_hashes
 from linearno.inference.streaming import OnChunk, Streamer
 from linearno.models import MODELS, probabilistic
+from linearno.nn.ensemble import Ensemble
 from linearno.nn.protocol import (
     GRID_NEED,
     Probabilistic,
@@ -32,6 +33,7 @@ from linearno.nn.protocol import (
     fixed_grid,
     fixed_points,
     needs_of,
+    single_model,
     takes_segments,
     unsupported,
 )
@@ -94,6 +96,8 @@ class Bundle(BundleParts):
                 samples as a list with one array for each.
         """
         channels = self._channels(steps)
+        if memory is not None and segments is None and self.members:
+            return self.predict_with_std(inputs, coords, memory=memory)[0]
         stream = None if memory is None else self.streamer(memory, on_chunk)
         if segments is not None and stream is not None:
             raise UserError("packed meshes are not streamed: leave segments or memory out")
@@ -112,17 +116,33 @@ class Bundle(BundleParts):
         return _like(found, inputs, coords)
 
     def predict_with_std(
-        self, inputs: A | None = None, coords: A | None = None, *, batch: int = 1
+        self,
+        inputs: A | None = None,
+        coords: A | None = None,
+        *,
+        batch: int = 1,
+        memory: int | str | None = None,
     ) -> tuple[A, A]:
         """Mean and standard deviation of the outputs, each (S, N, C), in physical units.
 
-        For a model with a standard deviation, such as "pod-gp"; the mean is what `predict` returns.
+        For a model with a standard deviation, such as "pod-gp", and for an ensemble; the mean is what
+        `predict` returns.
 
         Args:
             inputs: input channels (S, N, C); None for a model without inputs.
             coords: points (N, X) or (S, N, X); None for those that all training samples shared.
             batch: samples per call of the model.
+            memory: limit within which the members of an ensemble take points in chunks.
         """
+        if memory is not None and (members := self.members):
+            found = torch.stack([one.predict(inputs, coords, memory=memory) for one in members])
+            return _like(found.mean(dim=0), inputs, coords), _like(found.std(dim=0), inputs, coords)
+        data = self._field_data(as_tensor(inputs), as_tensor(coords), None, self._channels(None), {})
+        mean, std = self.predict_data_with_std(data, batch=batch)
+        return _like(mean, inputs, coords), _like(std, inputs, coords)
+
+    def predict_data_with_std(self, data: FieldData, *, batch: int = 1) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation for every sample of `data`, as `predict_data`."""
         model, scaler = self.model, self.scaler
         if not isinstance(model, Probabilistic):
             raise unsupported(self.model, "standard deviations", [n for n in MODELS if probabilistic(n)])
@@ -130,14 +150,29 @@ class Bundle(BundleParts):
             raise UserError(f"task={self.task.name}: a standard deviation is known for the direct task alone")
 
         def mean_and_std(part: Batch) -> Tensor:
-            (points, values), more = model_call(self.model, scaler, part.to(self.device))
-            mean, std = model.mean_and_std(points, values, **more)
+            part = part.to(self.device)
+            with autocast(self.precision, self.device):
+                (points, values), more = model_call(self.model, scaler, part)
+                mean, std = (each.to(self.dtype) for each in model.mean_and_std(points, values, **more))
             return torch.cat([scaler.outputs.decode(mean), std * scaler.outputs.std], dim=-1)
 
-        data = self._field_data(as_tensor(inputs), as_tensor(coords), None, self._channels(None), {})
-        found = predict(self.model, scaler, data, batch=batch, device=self.device, predictor=mean_and_std)
+        found = predict(
+            self.model,
+            scaler,
+            data,
+            batch=batch,
+            device=self.device,
+            precision=self.precision,
+            predictor=mean_and_std,
+        )
         mean, std = found.chunk(2, dim=-1)
-        return _like(mean, inputs, coords), _like(std, inputs, coords)
+        return mean, std
+
+    @property
+    def members(self) -> "list[Bundle]":
+        """The members of an ensemble, each with its own model; none for a single model."""
+        models = self.model.ensemble_members if isinstance(self.model, Ensemble) else ()
+        return [replace(self, model=model, intervals=None) for model in models]
 
     def _field_data(
         self,
@@ -248,6 +283,9 @@ class Bundle(BundleParts):
             memory: limit within which a streamable model takes the points.
         """
         coords, inputs = as_tensor(coords), as_tensor(inputs)
+        if members := self.members:
+            parts = [one.encode(coords, inputs, time=time, memory=memory) for one in members]
+            return EncodedMembers(self, parts, parts[0].samples)
         if completes(self.model) and inputs is None:
             raise UserError(NO_OBSERVATIONS)
         coords, inputs = self._require_fit(coords, inputs)
@@ -275,7 +313,7 @@ class Bundle(BundleParts):
     @property
     def streams_queries(self) -> bool:
         """Whether samples are encoded and queried in chunks of points."""
-        return isinstance(self.model, Streamable) and not completes(self.model)
+        return isinstance(single_model(self.model), Streamable) and not completes(self.model)
 
     def _require_queryable(self) -> None:
         if not completes(self.model) and not isinstance(self.model, Queryable):
@@ -397,6 +435,14 @@ class EncodedSamples:
         if isinstance(model, Queryable):
             return model.query(points, self.states)
         return model(*self.states, points=points)
+
+
+@dataclass(frozen=True)
+class EncodedMembers(EncodedSamples):
+    """Samples that each member of an ensemble has encoded, in `states`; a query gives the mean."""
+
+    def _query(self, points: Tensor, inputs: Tensor | None, chunk: int | None) -> Tensor:
+        return torch.stack([part._query(points, inputs, chunk) for part in self.states]).mean(dim=0)
 
 
 def load(folder: str | Path, device: str = "cpu") -> Bundle:

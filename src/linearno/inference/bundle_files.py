@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ConfigDict, NonNegativeInt
+from pydantic import ConfigDict, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
@@ -33,7 +33,8 @@ from linearno.inference.intervals import Intervals
 from linearno.inference.training_ranges import TrainingRanges
 from linearno.meshes.config import MeshFields
 from linearno.models import MODELS, rebuild_model
-from linearno.nn.protocol import SelfFitting, fixed_grid, model_name, spec_of
+from linearno.nn.ensemble import Ensemble
+from linearno.nn.protocol import SelfFitting, fixed_grid, model_name, single_model, spec_of
 from linearno.ops import backend
 from linearno.training import Task
 from linearno.training.predict import predict_batch, probe_sample
@@ -110,6 +111,7 @@ class BundleCard(Config):
     mesh_fields: MeshFields | None = None
     ranges: TrainingRanges | None = None
     intervals: Intervals | None = None
+    members: PositiveInt = 1
 
 
 def write_bundle(folder: Path, parts: BundleParts) -> None:
@@ -128,7 +130,7 @@ def make_card(parts: BundleParts) -> dict[str, Any]:
     config, sizes, _ = spec_of(parts.model)
     settings = config.model_dump(mode="json")
     name = settings.pop("name")
-    cls = type(parts.model)
+    cls = type(single_model(parts.model))
     return {
         "format": FORMAT,
         "recipe": parts.recipe,
@@ -145,6 +147,7 @@ def make_card(parts: BundleParts) -> dict[str, Any]:
         "mesh_fields": None if parts.mesh_fields is None else parts.mesh_fields.model_dump(mode="json"),
         "ranges": None if parts.ranges is None else parts.ranges.model_dump(mode="json"),
         "intervals": None if parts.intervals is None else parts.intervals.model_dump(mode="json"),
+        "members": len(parts.model.ensemble_members) if isinstance(parts.model, Ensemble) else 1,
         "commit": commit(),
         "machine": machine(parts.scaler.coords.mean.device),
         "versions": versions(),
@@ -234,6 +237,12 @@ def _build(path: Path, card: BundleCard, spec: FieldSpec, shapes: Mapping[str, A
         try:
             with _parameter_limit(len(shapes)), _size_errors():
                 model = _rebuilt(card.model.name, sizes, card.model.settings, card.seed)
+                if card.members > 1:
+                    more = (
+                        _rebuilt(card.model.name, sizes, card.model.settings, card.seed + number)
+                        for number in range(1, min(card.members, len(shapes) + 1))
+                    )
+                    model = Ensemble([model, *more])
         except _TooLarge:
             raise UserError(misfit) from None
         except UserError as error:

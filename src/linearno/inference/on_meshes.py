@@ -135,8 +135,8 @@ class MeshModel:
         return MeshPrediction(case, values, seconds, errors, self.novelty(case), widths, spread)
 
     def _mean_and_std(self, inputs: Tensor | None, coords: Tensor) -> tuple[Tensor, Tensor | None]:
-        if isinstance(self.bundle.model, Probabilistic) and self.memory is None:
-            return self.bundle.predict_with_std(inputs, coords)
+        if self.bundle.members or (isinstance(self.bundle.model, Probabilistic) and self.memory is None):
+            return self.bundle.predict_with_std(inputs, coords, memory=self.memory)
         return self.bundle.predict(inputs, coords, memory=self.memory), None
 
     def findings(self, case: Case) -> list[str]:

@@ -15,7 +15,7 @@ from linearno.data.benchmark import Splits
 from linearno.data.field_data import FieldData
 from linearno.meshes.case_reader import Case, CaseReader
 from linearno.meshes.config import CasesConfig
-from linearno.meshes.discover import find_cases, split_cases
+from linearno.meshes.discover import find_cases, known_cases, split_cases
 from linearno.meshes.reader import commands
 from linearno.meshes.reader.mesh import CaseFile
 from linearno.meshes.reader_process import Reader, UnreadableCase, read_in_parallel
@@ -71,9 +71,8 @@ def open_cases(config: CasesConfig) -> Splits:
     Disk   the files in `root`, described by the configuration
     Item   coords (K, X), inputs (K, C) or none, targets (K, C); of points or of cells
     """
-    train, test = split_cases(
-        find_cases(config.root, config.files, config.frames), config.train, config.test, config.seed
-    )
+    found = known_cases(find_cases(config.root, config.files, config.frames), config.cases)
+    train, test = split_cases(found, config.train, config.test, config.seed)
     cases, bad = read_cases(config, [*train, *test])
     for line in skipped_lines(bad):
         log.warning("%s", line)

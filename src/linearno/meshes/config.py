@@ -240,6 +240,7 @@ class CasesConfig(MeshFields, DataConfig):
         train: the same, of the cases that are not test cases.
         seed: seed of the random split.
         skip_bad: skip unusable cases, and log them.
+        cases: names of the simulations that are used, as `linearno init` found them; empty: all in `root`.
     """
 
     name: Literal["cases"] = "cases"
@@ -254,6 +255,7 @@ class CasesConfig(MeshFields, DataConfig):
     train: ShareField = 1.0  # type: ignore[assignment]
     seed: NonNegativeInt = 0
     skip_bad: bool = False
+    cases: tuple[str, ...] = ()
 
     @property
     def mesh_fields(self) -> MeshFields:

@@ -62,6 +62,8 @@ COMMENTS: dict[tuple[str, ...], str] = {
     ): "Faults of a mesh that are not errors: degenerate (cells without volume), duplicates (points "
     "with the same coordinates).",
     ("skip_bad",): "true: skip unusable cases, and list them.",
+    ("cases",): "The simulations that are used. `linearno init --update THIS FILE` adds new ones and removes "
+    "those that have vanished; []: all in the folder.",
 }
 
 

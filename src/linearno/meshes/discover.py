@@ -1,8 +1,10 @@
 """Find the cases in a folder, and split them into training and test cases."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
+from glob import escape
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal
@@ -17,8 +19,11 @@ from linearno.meshes.reader_process import Reader
 from linearno.meshes.simulations import ALL_FILES, case_names, simulation_paths, stem_of
 
 SURFACE_SUFFIX = ".stl"
+MAX_LISTED = 5  # names in a message
 Share = int | float | tuple[str, ...]  # a number of cases, a fraction of them, or patterns of their names
 Frames = Literal["last", "all"]
+
+log = logging.getLogger(__name__)
 
 
 def find_cases(root: Path, pattern: str = ALL_FILES, frames: Frames = "last") -> list[CaseFile]:
@@ -146,6 +151,63 @@ def _split_simulations(
 def count_of(share: int | float, total: int) -> int:
     """Number of cases for a number or fraction of `total`."""
     return share if isinstance(share, int) else max(1, round(share * total))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Number and first names of cases."""
+    more = ", …" if len(names) > MAX_LISTED else ""
+    return f"{len(names)} case{'s' if len(names) > 1 else ''} ({', '.join(names[:MAX_LISTED])}{more})"
+
+
+def known_cases(found: Sequence[CaseFile], known: Sequence[str]) -> list[CaseFile]:
+    """Those of the found cases that a data set uses; an error if some of these have vanished.
+
+    Args:
+        found: cases in the folder.
+        known: names of the simulations that are used; none: all that were found.
+    """
+    if not known:
+        return list(found)
+    there = {case.simulation for case in found}
+    if gone := [name for name in known if name not in there]:
+        raise UserError(
+            f"{listed(gone)}: not in the folder any more; `linearno init --update DATASET.yaml` removes such "
+            "cases, cases: [] takes all that are there"
+        )
+    if new := sorted(there - set(known)):
+        log.warning(
+            "not used, as dataset.yaml does not list them: %s; add them: linearno init --update DATASET.yaml",
+            listed(new),
+        )
+    return [case for case in found if case.simulation in set(known)]
+
+
+def updated_split(
+    found: Sequence[CaseFile], known: Sequence[str], train: Share, test: Share, seed: int
+) -> tuple[Share, Share]:
+    """Shares for training and test with which the known cases keep their split, as lists of names.
+
+    New cases are drawn in the proportions of the known ones. Patterns stay as they are.
+
+    Args:
+        found: all cases that are there.
+        known: names of the simulations that were there before.
+        train: share of the training cases before.
+        test: share of the test cases before.
+        seed: of both draws.
+    """
+    files = {case.simulation: case for case in found}
+    former = [files.get(name) or CaseFile(name, Path(name)) for name in sorted(known)]
+    parts = [{case.simulation for case in part} for part in split_cases(former, train, test, seed)]
+    new = sorted(files.keys() - set(known))
+    drawn = [new[i] for i in numpy_generator(seed).permutation(len(new))]
+    shares = []
+    for share, part in ((test, parts[1]), (train, parts[0])):
+        count = round(len(new) * len(part) / len(former))
+        chosen, drawn = {*(part & files.keys()), *drawn[:count]}, drawn[count:]
+        keep = isinstance(share, tuple) or (part is parts[0] and share == 1.0)
+        shares.append(share if keep else tuple(escape(name) for name in sorted(chosen)))
+    return shares[1], shares[0]
 
 
 def _matching(cases: Iterable[CaseFile], patterns: Sequence[str]) -> list[CaseFile]:

@@ -73,9 +73,15 @@ def setting_instead(model: nn.Module, need: str) -> str:
     return "" if found is None else f"; {found}"
 
 
+def single_model(model: nn.Module) -> nn.Module:
+    """The first member of an ensemble, which has the properties of all; any other model itself."""
+    members = getattr(model, "ensemble_members", None)
+    return model if members is None else members[0]
+
+
 def takes_segments(model: nn.Module) -> bool:
     """Whether `forward` takes meshes of different sizes packed one after another."""
-    return "segments" in signature(model.forward).parameters
+    return "segments" in signature(single_model(model).forward).parameters
 
 
 def completes(model: nn.Module) -> bool:
@@ -85,6 +91,7 @@ def completes(model: nn.Module) -> bool:
 
 def fixed_grid(model: nn.Module) -> tuple[int, ...] | None:
     """The grid that the model is bound to; None if it predicts at any points."""
+    model = single_model(model)
     if isinstance(model, FixedGrid):
         return model.fixed_grid
     if GRID_NEED in (needs_of(model) or ()):
@@ -96,6 +103,7 @@ def fixed_grid(model: nn.Module) -> tuple[int, ...] | None:
 
 def fixed_points(model: nn.Module) -> int | None:
     """The number of points that a model outside grids is bound to; None if it predicts at any points."""
+    model = single_model(model)
     return model.fixed_points if isinstance(model, FixedPoints) else None
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from linearno.core.errors import UserError
 from linearno.data import DATASETS, FieldData, Splits
 from linearno.meshes import CasesConfig
-from linearno.meshes.discover import find_cases, split_cases
+from linearno.meshes.discover import find_cases, known_cases, split_cases
 from linearno.meshes.reader import commands
 from linearno.meshes.reader_process import Reader
 from linearno.models import MODELS, self_fitting
@@ -79,7 +79,8 @@ def _sizes_of(train: FieldData) -> tuple[int, int]:
 
 def case_sizes(data: CasesConfig) -> tuple[int, int]:
     """Number of training cases, and points (or cells) of the largest among `INSPECTED_CASES` of them."""
-    train, _ = split_cases(find_cases(data.root, data.files, data.frames), data.train, data.test, data.seed)
+    found = known_cases(find_cases(data.root, data.files, data.frames), data.cases)
+    train, _ = split_cases(found, data.train, data.test, data.seed)
     counts = []
     with Reader() as reader:
         for file in train[:: max(1, len(train) // INSPECTED_CASES)]:

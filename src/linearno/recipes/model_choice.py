@@ -3,6 +3,7 @@
 import logging
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,15 @@ from linearno.core.errors import UserError
 from linearno.core.randomness import torch_generator
 from linearno.data import FieldData, Splits
 from linearno.data.benchmark import relative_l2
-from linearno.inference.bundle import load
+from linearno.inference.bundle import Bundle, load
 from linearno.inference.intervals import Intervals, calibrate, coverage
 from linearno.initialization import untrained
 from linearno.meshes import CasesConfig
+from linearno.nn.protocol import Probabilistic
 from linearno.recipes.cases import MAX_BATCH, TARGET_BATCH_POINTS, cases_run
-from linearno.run_config import RunConfig
+from linearno.run_config import RunConfig, apply_changes
+from linearno.run_folder import training_seconds
 from linearno.training.closed_form import fit_closed_form
-from linearno.training.history import read_history
 from linearno.training.nearest_case import predict_nearest
 from linearno.training.predict import predict, sample_errors
 from linearno.training.setup import split_validation
@@ -62,11 +64,16 @@ class Candidate:
     @property
     def error(self) -> float:
         """Mean over the fields; infinite if it was not tried."""
-        known = [error for error in self.errors.values() if error == error]
-        return sum(known) / len(known) if known else float("inf")
+        return mean_error(self.errors)
 
     def as_dict(self) -> dict[str, Any]:
         return {"name": self.name, "errors": self.errors, "seconds": self.seconds, "note": self.note}
+
+
+def mean_error(errors: dict[str, float]) -> float:
+    """Mean over the fields whose error is known; infinite if none is."""
+    known = [error for error in errors.values() if error == error]
+    return sum(known) / len(known) if known else float("inf")
 
 
 def validation_count(cases: int) -> int:
@@ -134,21 +141,19 @@ def calibrate_run(folder: Path, splits: Splits, intervals: Intervals | None, see
     Args:
         folder: of the run.
         splits: its data.
-        intervals: of a model with a standard deviation; None: from its validation cases.
+        intervals: from cross-validation; None: from the validation cases of the model.
         seed: of the split.
     """
     bundle = load(folder)
     if intervals is None:
         part = validation_part(splits, seed)
-        error = bundle.predict_data(part) - part.targets
-        parts = [error] if part.offsets is not None else list(error)
-        intervals = calibrate(parts, None, bundle.scaler.outputs.std)
+        mean, std = _mean_and_std(bundle, part)
+        errors = _cases_of(part, mean - part.targets)
+        deviations = None if std is None else _cases_of(part, std)
+        intervals = calibrate(errors, deviations, bundle.scaler.outputs.std)
     replace(bundle, intervals=intervals).save(folder)
-    test, std = splits.test, None
-    if intervals.deviations:
-        mean = bundle.predict_data(test)
-    else:
-        mean, std = bundle.predict_with_std(test.inputs, test.coords)
+    test = splits.test
+    mean, std = _mean_and_std(bundle, test)
     shares = coverage(mean - test.targets, intervals.half_widths(std, mean))
     metrics = read_json(folder / "metrics.json", how="train the model again")
     metrics["coverage"] = {
@@ -156,6 +161,20 @@ def calibrate_run(folder: Path, splits: Splits, intervals: Intervals | None, see
         **dict(zip(test.spec.outputs, shares.tolist(), strict=True)),
     }
     write_json(folder / "metrics.json", metrics)
+
+
+def _mean_and_std(bundle: Bundle, data: FieldData) -> tuple[Tensor, Tensor | None]:
+    """Predictions for every sample, with the standard deviation if the model has one."""
+    if isinstance(bundle.model, Probabilistic):
+        return bundle.predict_data_with_std(data)
+    return bundle.predict_data(data), None
+
+
+def _cases_of(data: FieldData, values: Tensor) -> list[Tensor]:
+    """Values (N, C) of each case."""
+    if data.offsets is None:
+        return list(values)
+    return list(values.split(data.offsets.diff().tolist()))
 
 
 def _held_out(splits: Splits, seed: int) -> tuple[FieldData, FieldData]:
@@ -206,21 +225,31 @@ def is_good_enough(candidate: Candidate, baselines: list[Candidate]) -> bool:
     return candidate.error <= GOOD_ENOUGH or candidate.error <= nearest / FAR_BETTER
 
 
-def network_run(data: CasesConfig, splits: Splits, device: torch.device, minutes: float) -> RunConfig:
-    """LinearNO with validation, and as many epochs as fit into the time, measured by a few steps."""
-    config = cases_run(data, splits=splits)
+def network_run(
+    data: CasesConfig,
+    splits: Splits,
+    device: torch.device,
+    minutes: float,
+    members: int = 1,
+    changes: Sequence[str] = (),
+) -> RunConfig:
+    """LinearNO with validation, and as many epochs as fit into the time, measured by a few steps.
+
+    The members of an ensemble share the time; `changes` are those of a search.
+    """
+    config = apply_changes(cases_run(data, splits=splits), list(changes))
     count = validation_count(len(splits.train))
     points = config.training.points
     if device.type == "cpu" and splits.train.coords.shape[-2] > MAX_CPU_POINTS:
         points = MAX_CPU_POINTS
-    changes: dict[str, Any] = {"validation": count, "points": points}
+    changes: dict[str, Any] = {"validation": count, "points": points, "members": members}
     if points is not None:
         cases = len(splits.train) - count
         changes["batch"] = max(1, min(MAX_BATCH, TARGET_BATCH_POINTS // points, cases // 6))
     training = config.training.model_copy(update=changes)
     config = config.model_copy(update={"training": training})
     per_epoch = seconds_per_epoch(config, splits, device)
-    epochs = max(MIN_EPOCHS, min(training.epochs, int(60 * minutes / per_epoch)))
+    epochs = max(MIN_EPOCHS, min(training.epochs, int(60 * minutes / per_epoch / members)))
     patience = max(MIN_PATIENCE, round(PATIENCE_SHARE * epochs)) if count else 0
     training = training.model_copy(update={"epochs": epochs, "patience": patience})
     return config.model_copy(update={"training": training})
@@ -259,13 +288,17 @@ def trained_candidate(folder: Path, splits: Splits, seed: int, device: torch.dev
     """Errors of a trained network on the validation cases, which it has held out."""
     validation = validation_part(splits, seed)
     bundle = load(folder, str(device))
-    seconds = sum(record.seconds for record in read_history(folder / "history.jsonl"))
-    return Candidate(
-        bundle.recipe.rpartition("/")[2], field_errors(bundle.predict_data(validation), validation), seconds
-    )
+    name = bundle.recipe.rpartition("/")[2]
+    if members := len(bundle.members):
+        name = f"{name}, {members} members"
+    errors = field_errors(bundle.predict_data(validation), validation)
+    return Candidate(name, errors, training_seconds(folder))
 
 
-def write_choice(folder: Path, candidates: list[Candidate], chosen: str, reason: str) -> None:
-    """Write `choice.json` into the folder of the chosen run."""
+def write_choice(
+    folder: Path, candidates: list[Candidate], chosen: str, reason: str, tuning: dict[str, Any] | None = None
+) -> None:
+    """Write `choice.json` into the folder of the chosen run, with the search for settings, if any."""
     table = [one.as_dict() for one in candidates]
-    write_json(folder / CHOICE, {"chosen": chosen, "reason": reason, "validation": table})
+    facts = {"chosen": chosen, "reason": reason, "validation": table}
+    write_json(folder / CHOICE, facts | ({} if tuning is None else {"tuning": tuning}))

@@ -46,6 +46,8 @@ class TrainingConfig(Config):
             the whole mesh.
         keep_surface: draw the points of the surface first.
         loss: the training loss.
+        members: models of an ensemble, trained one after another with the seeds seed, seed + 1, …
+        validation_seed: of the permutation that `validation` takes from; None: the seed of the run.
     """
 
     epochs: PositiveInt = 500
@@ -76,6 +78,8 @@ class TrainingConfig(Config):
     points: PositiveInt | None = None
     keep_surface: bool = False
     loss: LossConfig = LossConfig()
+    members: PositiveInt = 1
+    validation_seed: NonNegativeInt | None = None
 
     @field_validator("betas")
     @classmethod

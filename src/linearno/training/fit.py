@@ -18,7 +18,7 @@ from linearno.nn.protocol import SelfFitting
 from linearno.training import parallel
 from linearno.training.checkpoint import Checkpoints, checkpoint_settings, pack_state, unpack_state
 from linearno.training.closed_form import OnEpoch, fit_closed_form
-from linearno.training.history import EpochRecord, append_history, cut_history, read_history
+from linearno.training.history import EpochRecord, append_history, cut_history, has_stalled, read_history
 from linearno.training.interrupt import Interrupted, StopRequest, stop_on_signals
 from linearno.training.predict import predict, sample_errors
 from linearno.training.setup import TrainingSetup
@@ -114,11 +114,8 @@ class _Run:
     @property
     def stalled(self) -> bool:
         """Whether the validation error has not fallen for `patience` epochs."""
-        if not self.config.patience:
-            return False
-        errors = [record.validation for record in read_history(self.history)]
-        known = [inf if error is None else error for error in errors]
-        return bool(known) and len(known) - 1 - known.index(min(known)) >= self.config.patience
+        patience = self.config.patience
+        return bool(patience) and has_stalled(read_history(self.history), patience)
 
     def start_epoch(self) -> tuple[Tensor, ...]:
         """Sample indices of the remaining steps, in an order that depends on seed and epoch alone."""

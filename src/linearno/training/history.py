@@ -1,6 +1,7 @@
 """`history.jsonl`: one line of JSON for each finished epoch."""
 
 import logging
+from math import inf
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -40,6 +41,12 @@ def cut_history(path: Path, epochs: int) -> None:
     if len(records) < epochs:
         log.warning("%s lacks %d of the %d epochs already trained", path, epochs - len(records), epochs)
     write_text(path, "".join(record.model_dump_json() + "\n" for record in records))
+
+
+def has_stalled(records: list[EpochRecord], patience: int) -> bool:
+    """Whether the validation error has not fallen for `patience` epochs; never if that is 0."""
+    known = [inf if record.validation is None else record.validation for record in records]
+    return bool(patience and known) and len(known) - 1 - known.index(min(known)) >= patience
 
 
 def read_history(path: Path) -> list[EpochRecord]:
