@@ -50,7 +50,7 @@ def member_folder(folder: Path, number: int) -> Path:
 def training_seconds(folder: Path) -> float:
     """Seconds of all epochs of a run, or of the members of an ensemble."""
     paths = sorted(folder.glob("member*/history.jsonl")) or [folder / "history.jsonl"]
-    return sum(record.seconds for path in paths for record in read_history(path))
+    return float(sum(record.seconds for path in paths for record in read_history(path)))
 
 
 @contextmanager

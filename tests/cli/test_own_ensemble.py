@@ -67,6 +67,8 @@ def test_mean_and_deviation_are_those_of_the_members(run, memory):
     torch.testing.assert_close(std, each.std(dim=0), atol=1e-6, rtol=1e-4)
     torch.testing.assert_close(load(run).predict(inputs, coords, memory=memory), mean)
     assert (std > 0).all()
+    as_arrays = load(run).predict_with_std(inputs.numpy(), coords.numpy(), memory=memory)
+    np.testing.assert_allclose(as_arrays[1], std, rtol=1e-6)
 
 
 def test_intervals_follow_the_deviation_and_their_coverage_is_reported(run, dataset, tmp_path):

@@ -134,11 +134,15 @@ class Bundle(BundleParts):
             batch: samples per call of the model.
             memory: limit within which the members of an ensemble take points in chunks.
         """
-        if memory is not None and (members := self.members):
-            found = torch.stack([one.predict(inputs, coords, memory=memory) for one in members])
-            return _like(found.mean(dim=0), inputs, coords), _like(found.std(dim=0), inputs, coords)
-        data = self._field_data(as_tensor(inputs), as_tensor(coords), None, self._channels(None), {})
-        mean, std = self.predict_data_with_std(data, batch=batch)
+        values, points = as_tensor(inputs), as_tensor(coords)
+        if memory is not None:
+            if not (members := self.members):
+                raise UserError("memory: only an ensemble has a standard deviation in chunks; leave it out")
+            found = torch.stack([one.predict(values, points, batch=batch, memory=memory) for one in members])
+            mean, std = found.mean(dim=0), found.std(dim=0)
+        else:
+            data = self._field_data(values, points, None, self._channels(None), {})
+            mean, std = self.predict_data_with_std(data, batch=batch)
         return _like(mean, inputs, coords), _like(std, inputs, coords)
 
     def predict_data_with_std(self, data: FieldData, *, batch: int = 1) -> tuple[Tensor, Tensor]:

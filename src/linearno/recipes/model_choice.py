@@ -242,11 +242,11 @@ def network_run(
     points = config.training.points
     if device.type == "cpu" and splits.train.coords.shape[-2] > MAX_CPU_POINTS:
         points = MAX_CPU_POINTS
-    changes: dict[str, Any] = {"validation": count, "points": points, "members": members}
+    settings: dict[str, Any] = {"validation": count, "points": points, "members": members}
     if points is not None:
         cases = len(splits.train) - count
-        changes["batch"] = max(1, min(MAX_BATCH, TARGET_BATCH_POINTS // points, cases // 6))
-    training = config.training.model_copy(update=changes)
+        settings["batch"] = max(1, min(MAX_BATCH, TARGET_BATCH_POINTS // points, cases // 6))
+    training = config.training.model_copy(update=settings)
     config = config.model_copy(update={"training": training})
     per_epoch = seconds_per_epoch(config, splits, device)
     epochs = max(MIN_EPOCHS, min(training.epochs, int(60 * minutes / per_epoch / members)))
