@@ -4,7 +4,9 @@ WORKDIR /app
 RUN useradd --create-home linearno
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src src
-RUN pip install --no-cache-dir -c constraints.txt '.[service,mesh]'
+# torch from PyPI requires its own version of triton
+RUN grep -v '^triton==' constraints.txt > /tmp/constraints.txt \
+    && pip install --no-cache-dir -c /tmp/constraints.txt '.[service,mesh]'
 USER linearno
 EXPOSE 8000
 ENTRYPOINT ["linearno", "serve"]
