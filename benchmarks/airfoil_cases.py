@@ -1,4 +1,4 @@
-"""Flows of the RANS solver beside NASA's, those of AirfRANS, and NeuralFoil."""
+"""Compare flows of the RANS solver with NASA's, AirfRANS and NeuralFoil."""
 
 import itertools
 import re

@@ -10,7 +10,7 @@ MODEL_TITLES = {"sa": "Spalart–Allmaras", "sst": "k-ω SST"}
 
 @table("naca0012", "solver/rans/naca0012", command="python -m benchmarks naca0012 --out results")
 def naca0012_table(found: Records) -> str:
-    """Lift and drag of NACA 0012 on all grids beside NASA's."""
+    """Lift and drag of NACA 0012 on all grids, and NASA's."""
     record = found[""]
     rows = [
         [

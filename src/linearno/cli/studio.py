@@ -22,7 +22,7 @@ def studio(
 ) -> None:
     """Explore runs in the browser: change a design and see the prediction follow.
 
-    Design: sliders, control points, brush, cases or an uploaded mesh, and the real solver beside the
+    Design: sliders, control points, brush, cases or an uploaded mesh, and the real solver next to the
     surrogate. Inside: slice weights and ranks. Trust: how far the design is from the training samples. Runs:
     curves, errors and the same sample side by side; a training that is going on is followed.
 

@@ -78,7 +78,7 @@ def train(
     ] = None,
     ensemble: Annotated[
         int | None,
-        typer.Option(min=2, help="train so many networks with different seeds: mean and standard deviation"),
+        typer.Option(min=2, help="networks with different seeds: their mean and standard deviation"),
     ] = None,
     tune: Annotated[
         float | None,
