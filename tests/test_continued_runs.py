@@ -64,6 +64,19 @@ def test_an_unfinished_run_gets_no_more_epochs_and_a_recipe_none_at_all(tiny_run
     assert "omit --set, --out and --init-from" in refused("train", tiny_run, "--set", "seed=1")
 
 
+@pytest.mark.parametrize("schedule", ["constant", "onecycle"])
+def test_a_run_that_has_stopped_early_takes_all_of_the_further_epochs(tiny_config, tmp_path, schedule):
+    changes = [f"training.schedule={schedule}", "training.lr=1e-30", "training.weight_decay=0"]
+    changes += ["training.epochs=20", "training.validation=2", "training.patience=2"]
+    run(tiny_config("darcy/linearno", *changes), tmp_path, CPU)
+    assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 3
+    code, output = linearno("train", tmp_path, "--more-epochs", 4, "--device", "cpu")
+    assert code == 0, output
+    assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 7
+    training = open_run(tmp_path).training
+    assert (training.epochs, training.patience) == (7, 0)
+
+
 def test_a_run_is_resumed_by_its_folder(tiny_run, tmp_path):
     before = weights(tiny_run)
     code, output = linearno("train", tiny_run, "--device", "cpu")

@@ -100,6 +100,7 @@ def _run_ensemble(
             own = member_folder(folder, number)
             config_ = open_run(own) if (own / "config.yaml").exists() else member  # it may have been extended
             run(config_, own, device, in_order, deadline, splits)
+        parallel.all_reduce_max(None)  # all processes wait until the last member is written
         bundles = [
             load(member_folder(folder, number), str(device)) for number in range(config.training.members)
         ]

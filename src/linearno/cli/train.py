@@ -99,6 +99,7 @@ def train(
       linearno train darcy/linearno
       linearno train darcy/linearno --set training.epochs=50 --out runs/short
       linearno train dataset.yaml
+      linearno train dataset.yaml --tune 10 --ensemble 5
       linearno train darcy/mynet --import mynet.py
       linearno train runs/darcy-linearno --more-epochs 100
       linearno train pipe/linearno --init-from runs/darcy-linearno
