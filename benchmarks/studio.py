@@ -118,7 +118,7 @@ def _measure(url: str, changes: int) -> tuple[list[list[float]], float]:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(BROWSER_OPTIONS))
-        page = browser.new_page(viewport=PAGE)  # type: ignore[arg-type]
+        page = browser.new_page(viewport={"width": PAGE["width"], "height": PAGE["height"]})
         page.add_init_script(HOOK)
         began = time.perf_counter()
         page.goto(url)
