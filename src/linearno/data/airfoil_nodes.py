@@ -12,7 +12,7 @@ from numpy import ndarray
 from scipy.spatial import cKDTree
 
 BOX = ((-2.0, 4.0), (-1.5, 1.5))  # in chords, as in AirfRANS
-TAPS = 4  # points of the cubic interpolation
+INTERPOLATION_POINTS = 4
 MIN_GROWTH = 1e-6  # of successive cells, below which they have equal sizes
 
 
@@ -181,12 +181,12 @@ def cubic(
     """
     rows, count = knots.shape
     after = (knots[:, None] <= targets[:, None]).sum(axis=-1)
-    first = np.clip(after - TAPS // 2, 0, count - TAPS)
-    taps = first[..., None] + np.arange(TAPS)  # C M 4
+    first = np.clip(after - INTERPOLATION_POINTS // 2, 0, count - INTERPOLATION_POINTS)
+    taps = first[..., None] + np.arange(INTERPOLATION_POINTS)  # C M 4
     at = np.take_along_axis(knots[:, None], taps, axis=-1)
     result = np.zeros((rows, len(targets), values.shape[-1]))
-    for tap in range(TAPS):
-        others = [k for k in range(TAPS) if k != tap]
+    for tap in range(INTERPOLATION_POINTS):
+        others = [k for k in range(INTERPOLATION_POINTS) if k != tap]
         weight = np.prod([(targets - at[..., k]) / (at[..., tap] - at[..., k]) for k in others], axis=0)
         result += weight[..., None] * np.take_along_axis(values, taps[..., tap, None], axis=1)
     return result

@@ -66,7 +66,7 @@ class AirfransConfig(DataConfig):
         holdout: share of the training samples, the last ones, that is not trained on: the validation samples
             of the published protocol, which does not use them to choose weights.
         nodes: least number of nodes of a generated simulation; flows are refined on reading.
-        cache: folder of the compact copy of the original files; `compact` beside their manifest if None.
+        cache: folder of the compact copy of the original files; `compact` next to their manifest if None.
         source: original files, generated set, or `auto`: the generated set if there is one.
     """
 

@@ -28,7 +28,7 @@ from linearno.meshes.reader_process import Reader, UnreadableCase, read_in_paral
 INDEX = "compact.json"
 FORMAT = 1
 RECORDED_SIMULATIONS = 64  # read between records of the compact copy
-TOLERANCE = 1e-6  # metres between a node without velocity and a point of the airfoil
+MAX_WALL_DISTANCE = 1e-6  # metres from a node without velocity to a point of the airfoil
 FIELDS = ("U", "p", "nut", "implicit_distance")
 
 
@@ -95,7 +95,7 @@ def _match_wall(path: Path, wall: ndarray, airfoil_path: Path, airfoil: ndarray)
         where = f"{path} has no nodes of zero velocity" if not len(wall) else f"{airfoil_path} has no points"
         raise UserError(f"{where}; expected those of an airfoil")
     distance, index = cKDTree(airfoil).query(wall)
-    if (wrong := np.flatnonzero(distance > TOLERANCE)).size:
+    if (wrong := np.flatnonzero(distance > MAX_WALL_DISTANCE)).size:
         x, y = wall[wrong[0]]
         raise UserError(
             f"{path}: {len(wrong)} of {len(wall)} nodes of zero velocity match no point of "
@@ -164,7 +164,7 @@ def _is_current(record: Mapping[str, Any] | None, folder: Path, name: str, cache
 
 def _read_index(cache: Path) -> dict[str, Any]:
     path = cache / INDEX
-    how = f"remove {cache}, a copy that is made again"
+    how = f"remove {cache}, a copy that the next call writes again"
     if not path.exists():
         return {}
     values = read_json(path, how=how)
@@ -175,7 +175,7 @@ def _read_index(cache: Path) -> dict[str, Any]:
 
 def _read_copy(cache: Path, name: str, digest: str) -> Simulation:
     path = cache / f"{name}.npz"
-    how = f"remove {cache}, a copy that is made again"
+    how = f"remove {cache}, a copy that the next call writes again"
     if sha256(path) != digest:
         raise UserError(f"{path} has changed since it was written; {how}")
     try:

@@ -19,7 +19,7 @@ from linearno.data.airfrans_sets import GeneratedFlows
 from linearno.data.generation.card import CARD
 from linearno.data.generation.workers import process_map
 
-PLANE = 0.5  # z of all points
+PLANE_Z = 0.5
 MAX_SERIAL_SIMULATIONS = 20  # fewer are not worth starting worker processes
 CHANNELS = {"U": slice(0, 2), "p": slice(2, 3), "nut": slice(3, 4)}
 
@@ -93,7 +93,7 @@ def write_simulation(
     write_grid(folder / name / (name + SUFFIXES[1]), airfoil)
 
 
-def _in_space(points: Float[ndarray, "K 2"], third: float = PLANE) -> Float[ndarray, "K 3"]:
+def _in_space(points: Float[ndarray, "K 2"], third: float = PLANE_Z) -> Float[ndarray, "K 3"]:
     return np.pad(points, ((0, 0), (0, 1)), constant_values=third).astype(np.float32)
 
 

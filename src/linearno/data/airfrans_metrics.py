@@ -16,7 +16,7 @@ from linearno.metrics.forces import lift_and_drag, wall_force
 from linearno.ops.ragged import sizes_of, split_segments
 from linearno.solvers.naca import VISCOSITY
 
-PRESSURE = 2  # index of the channel
+PRESSURE_CHANNEL = 2
 NO_SLIP = (0, 1, 3)  # channels that are zero on the airfoil
 TINY = 1e-15  # added to coefficients in relative errors, as published
 
@@ -74,13 +74,13 @@ def normalised_error(prediction: Values, batch: Batch, channel: int) -> Float[Te
 
 def volume(prediction: Values, batch: Batch) -> Float[Tensor, "B"]:
     """Mean squared error of the standardised pressure off the airfoil: "Volume" of the published tables."""
-    return _volume(prediction, batch, PRESSURE)
+    return _volume(prediction, batch, PRESSURE_CHANNEL)
 
 
 def surface(prediction: Values, batch: Batch) -> Float[Tensor, "B"]:
     """Mean squared error of the standardised pressure on the airfoil: "Surface" of the published tables."""
     assert batch.surface is not None
-    return mean_over(normalised_error(prediction, batch, PRESSURE), batch.surface, batch)
+    return mean_over(normalised_error(prediction, batch, PRESSURE_CHANNEL), batch.surface, batch)
 
 
 def volume_ux(prediction: Values, batch: Batch) -> Float[Tensor, "B"]:
@@ -112,7 +112,7 @@ def coefficients(values: Values, batch: Batch) -> tuple[Float[Tensor, "B"], Floa
         batch.coords.flatten(0, -2),
         quads,
         batch.surface.flatten(),
-        fields[:, PRESSURE],
+        fields[:, PRESSURE_CHANNEL],
         fields[:, :2],
         viscosity=VISCOSITY,
         owner=owner[quads[:, 0]],

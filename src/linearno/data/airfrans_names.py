@@ -10,7 +10,7 @@ from linearno.core.errors import UserError, brief
 from linearno.solvers.naca import DECIMALS, AirfoilCase
 
 MANIFEST = "manifest.json"
-ORIGIN = "linearno.json"  # beside the manifest of files that we wrote: the card of their arrays
+ORIGIN = "linearno.json"  # card of the arrays of exported files, in the folder of their manifest
 FOLDERS = ("", "Dataset", "airfrans/Dataset")  # of the manifest, relative to the data folder
 PREFIX = "airFoil2D_SST"
 SUFFIXES = ("_internal.vtu", "_aerofoil.vtp", "_freestream.vtp")

@@ -59,7 +59,7 @@ class OriginalFiles:
 
     Args:
         root: folder of `manifest.json`, or above its `Dataset`.
-        cache: folder of the compact copy; `compact` beside the manifest if None.
+        cache: folder of the compact copy; `compact` in the folder of the manifest if None.
     """
 
     root: Path

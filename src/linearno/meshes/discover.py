@@ -35,7 +35,7 @@ def find_cases(root: Path, pattern: str = ALL_FILES, frames: Frames = "last") ->
     Args:
         root: folder of cases, or one case.
         pattern: of the files or case folders, relative to `root`.
-        frames: "last" time of each simulation, or "all" times as cases of their own.
+        frames: "last" time of each simulation, or "all" times, each a case.
     """
     require(root, how="give a folder of cases, or one file")
     found = [case_file(root)] if root.is_file() else _cases_below(root, pattern)

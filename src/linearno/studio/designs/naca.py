@@ -21,7 +21,7 @@ from linearno.data import Batch
 from linearno.data.airfoil_nodes import CellFields, mesh_in_box, refine_flow
 from linearno.data.airfrans import field_data
 from linearno.data.airfrans_files import Simulation
-from linearno.data.airfrans_metrics import PRESSURE, coefficients
+from linearno.data.airfrans_metrics import PRESSURE_CHANNEL, coefficients
 from linearno.data.airfrans_names import RULES, AirfransSplit, simulation_name
 from linearno.data.airfrans_sets import as_simulation, grid_cells
 from linearno.solvers import naca
@@ -137,7 +137,7 @@ class NacaDesign(Design):
         around = np.append(simulation.wall, simulation.wall[0])
         x, series = simulation.nodes[around, 0].tolist(), []
         for i, (name, values) in enumerate(named.items()):
-            cp = 2 * values[around, PRESSURE] / case.speed**2
+            cp = 2 * values[around, PRESSURE_CHANNEL] / case.speed**2
             series.append(Series(name, x, cp.tolist(), i, dashed=i > 0))
         return LinePlot("pressure coefficient on the airfoil", "x", "Cp", series, inverted=True)
 
